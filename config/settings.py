@@ -1,0 +1,195 @@
+"""Django's settings, from the typed environment."""
+
+import hashlib
+from typing import Any, Final
+
+from csp.constants import NONCE
+
+from config.database import database_setting
+from config.environment import BASE_DIR, environment
+from core.env import SettingsError
+from core.telemetry.logging import configure_logging
+
+GATEHOUSE: Final = environment()
+"""The typed process settings, for code that runs under Django."""
+
+DEBUG = GATEHOUSE.debug
+ALLOWED_HOSTS = list(GATEHOUSE.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(GATEHOUSE.trusted_origins)
+
+
+def _secret_key() -> str:
+    if GATEHOUSE.secret_key:
+        return GATEHOUSE.secret_key
+    try:
+        return (GATEHOUSE.var_dir / "secret_key").read_text().strip()
+    except FileNotFoundError:
+        # Enough for commands that sign nothing; web refuses to start without one (config.asgi).
+        return "unset-" + hashlib.sha256(str(BASE_DIR).encode()).hexdigest()
+    except OSError as error:
+        raise SettingsError(f"the secret key under {GATEHOUSE.var_dir} cannot be read: {error}") from error
+
+
+SECRET_KEY = _secret_key()
+
+INSTALLED_APPS = [
+    "config.apps.ConfigConfig",
+    "dashboard.apps.DashboardConfig",
+    "gateway.apps.GatewayConfig",
+    "gpupool.apps.GpupoolConfig",
+    "tenants.apps.TenantsConfig",
+    "core.apps.CoreConfig",
+    "channels",
+    "rest_framework",
+    "rest_framework.authtoken",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_prometheus",
+    "django_htmx",
+    "csp",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.humanize",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+]
+
+MIDDLEWARE = [
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+AUTH_USER_MODEL = "tenants.User"
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login/"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "dashboard.context.shell",
+                "csp.context_processors.nonce",
+            ],
+        },
+    }
+]
+
+DATABASES = {"default": database_setting(GATEHOUSE.database_url, statement_timeout_ms=GATEHOUSE.statement_timeout_ms)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+    "django.contrib.auth.hashers.ScryptPasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "dashboard" / "locale"]
+TIME_ZONE = GATEHOUSE.time_zone
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "/static/"
+STATIC_ROOT = GATEHOUSE.var_dir / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = True
+
+_scratch: str = GATEHOUSE.valkey_scratch_url or ""
+CACHES: dict[str, dict[str, Any]] = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": _scratch,
+        "KEY_PREFIX": GATEHOUSE.valkey_prefix + "cache",
+    }
+    if _scratch
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+}
+CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [_scratch], "prefix": GATEHOUSE.valkey_prefix + "channels"},
+    }
+    if _scratch
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+CELERY_BROKER_URL = _scratch or "memory://"
+CELERY_BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": GATEHOUSE.valkey_prefix + "celery:"}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.SessionAuthentication",
+        "rest_framework.authentication.TokenAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Gatehouse",
+    "DESCRIPTION": "One OpenAI-compatible door to a pool of shared GPUs, and the control API behind it.",
+    "VERSION": "0.1.0",
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'", NONCE],
+        # Plotly writes style attributes; no script may be inline without the nonce.
+        "style-src": ["'self'", "'unsafe-inline'"],
+        "img-src": ["'self'", "data:", "blob:"],
+        "connect-src": ["'self'"],
+        "font-src": ["'self'"],
+        "object-src": ["'none'"],
+        "base-uri": ["'self'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+PROMETHEUS_EXPORT_MIGRATIONS = False
+
+configure_logging(level=GATEHOUSE.log_level, style=GATEHOUSE.log_format)
+LOGGING_CONFIG = None

@@ -1,0 +1,106 @@
+"""Typed process settings: a frozen dataclass read once from the environment and a file.
+
+A field declares its variable, unit and meaning by `setting(...)`; `read` fills the dataclass and
+names every wrong value at once, so that a bad setting stops the start with a sentence.
+"""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+class SettingsError(Exception):
+    """One or more settings are wrong; the message says which and what would be right."""
+
+
+def setting(
+    variable: str,
+    help: str,
+    *,
+    default: Any = dataclasses.MISSING,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    secret: bool = False,
+) -> Any:
+    """A dataclass field that is read from the environment variable `variable`."""
+    metadata = {"variable": variable, "help": help, "minimum": minimum, "maximum": maximum, "secret": secret}
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def read(cls: type[T], environ: Mapping[str, str], file_values: Mapping[str, str] | None = None) -> T:
+    """Build `cls` from variables; the environment wins over `file_values`, which win over defaults.
+
+    Raises SettingsError naming every variable that is missing or wrong.
+    """
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # cls is a dataclass by contract
+        variable: str = field.metadata["variable"]
+        raw = environ.get(variable) or (file_values or {}).get(variable)
+        if raw is None or raw == "":
+            if field.default is dataclasses.MISSING:
+                problems.append(f"{variable} is not set: {field.metadata['help']}")
+            continue
+        try:
+            values[field.name] = _convert(raw, hints[field.name], field.metadata)
+        except ValueError as error:
+            shown = "(hidden)" if field.metadata["secret"] else repr(raw)
+            problems.append(f"{variable}={shown} {error}")
+    if problems:
+        raise SettingsError("; ".join(problems))
+    return cls(**values)
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """Variables that a running installation wrote down (a JSON object of strings); empty when absent.
+
+    Raises SettingsError when the file is there but is not such an object.
+    """
+    try:
+        loaded = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read as settings: {error}") from error
+    if not isinstance(loaded, dict) or not all(isinstance(v, str) for v in loaded.values()):
+        raise SettingsError(f"{path} must be a JSON object of strings")
+    return loaded
+
+
+def _convert(raw: str, hint: Any, metadata: Mapping[str, Any]) -> Any:
+    if isinstance(hint, types.UnionType):
+        hint = next(member for member in typing.get_args(hint) if member is not type(None))
+    if hint is bool:
+        lowered = raw.strip().lower()
+        if lowered in _TRUE:
+            return True
+        if lowered in _FALSE:
+            return False
+        raise ValueError("is neither true nor false")
+    if hint in (int, float):
+        try:
+            number = hint(raw)
+        except ValueError:
+            raise ValueError("is not a number" if hint is float else "is not a whole number") from None
+        if metadata["minimum"] is not None and number < metadata["minimum"]:
+            raise ValueError(f"is below {metadata['minimum']}")
+        if metadata["maximum"] is not None and number > metadata["maximum"]:
+            raise ValueError(f"is above {metadata['maximum']}")
+        return number
+    if hint is Path:
+        return Path(raw).expanduser()
+    if typing.get_origin(hint) is tuple:
+        return tuple(part.strip() for part in raw.split(",") if part.strip())
+    return raw

@@ -1,0 +1,162 @@
+"""The words that the stages of a request use among each other: plain data, no behaviour.
+
+`Pipeline.prepare` turns a SlimRequest into Ready, Held or Rejected; an Exchange carries a Ready to
+one engine and ends in a Settlement, which the Settler writes to the spool.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from core.errors import GatehouseError
+from tenants.principal import Principal
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Api(StrEnum):
+    """The inference endpoints, by the shape of their body."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+
+
+class Outcome(StrEnum):
+    """How a forwarded request ended. Every one of them is exactly one ledger row."""
+
+    SUCCESS = "success"
+    CANCELLED = "cancelled"  # the client left
+    TRUNCATED = "truncated"  # the engine died, stalled or failed after the first content byte
+    FAILED = "failed"  # no content byte reached the client
+    LOST = "lost"  # this process died before it could say
+
+
+class UsageSource(StrEnum):
+    ENGINE = "engine"
+    ESTIMATED = "estimated"
+    APPORTIONED = "apportioned"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SlimRequest:
+    """A request as both doors see it: enough for authentication, permission and parsing."""
+
+    request_id: UUID
+    api: Api
+    path: str  # the OpenAI path, e.g. /v1/chat/completions
+    headers: Headers  # lower-case names
+    body: bytes
+    received_at: float  # monotonic seconds
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of that (lower-case) name."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBody:
+    """What the gateway needs to know of a body; offsets are bytes into it."""
+
+    model: str
+    stream: bool
+    include_usage: bool  # the client itself asked for the usage chunk
+    n: int
+    max_tokens: int | None
+    spans: dict[str, tuple[int, int, int, int]]
+    """Top-level member name -> (key start, key end, value start, value end), quotes included."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """A ready instance that requests can be sent to (a row of the snapshot)."""
+
+    instance_id: UUID
+    version_id: UUID
+    engine: str  # llamacpp, vllm, ...
+    host: str
+    port: int
+    base_path: str  # before /v1, usually empty
+    served_name: str  # the model name that the engine expects
+    authorization: str | None = None  # sent upstream when the engine wants a key of its own
+    slots: int | None = None
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token counts of one request; None where nobody said. Zero is not missing."""
+
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    source: UsageSource = UsageSource.NONE
+
+
+@dataclass(slots=True)
+class Settlement:
+    """How one forwarded request ended; times in seconds from `received_at`."""
+
+    outcome: Outcome
+    status: int
+    usage: Usage
+    duration_seconds: float
+    ttft_seconds: float | None = None
+    endpoint: Endpoint | None = None
+    engine_request_id: str | None = None
+    error_code: str | None = None
+    attempts: int = 1
+
+
+class Ticket(Protocol):
+    """An `open` record in the spool. Settling it twice is a no-op after the first."""
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Append the settle record; returns once it may be followed by the last byte."""
+
+
+class EndpointPicker(Protocol):
+    """Chooses among the model's ready endpoints; remembers load while one is in use."""
+
+    def pick(self, exclude: frozenset[UUID]) -> Endpoint | None:
+        """The endpoint for the next attempt, None when all are excluded or none is ready."""
+
+    def started(self, endpoint: Endpoint) -> None:
+        """An attempt is in flight on it."""
+
+    def finished(self, endpoint: Endpoint, *, failed: bool) -> None:
+        """The attempt ended; `failed` when the engine was at fault."""
+
+
+@dataclass(slots=True)
+class Ready:
+    """Admitted: everything an Exchange needs to carry the request."""
+
+    request: SlimRequest
+    principal: Principal
+    parsed: ParsedBody
+    picker: EndpointPicker
+    ticket: Ticket
+    response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)  # x-request-id, x-ratelimit-*
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Waiting for an instance to wake. Not produced yet (a later issue); both doors handle it."""
+
+    eta_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Refused before forwarding; counted, not a ledger row."""
+
+    error: GatehouseError
+
+
+Decision = Ready | Held | Rejected
