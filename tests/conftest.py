@@ -1,0 +1,106 @@
+"""Fixtures for all tests; the servers behind them are started by tests.embedded."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+from django.core.management import call_command
+from django.db import connections
+from psycopg import sql
+from pytest_django import DjangoDbBlocker
+
+_TEMPLATE = "gatehouse_template"
+
+
+@dataclass(frozen=True, slots=True)
+class TestServer:
+    """Where a server of this test run listens."""
+
+    __test__ = False
+
+    url: str
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """This worker's database, copied from one that was migrated once for the whole run."""
+    url = os.environ["DATABASE_URL"]
+    server, _, name = url.rpartition("/")
+    with django_db_blocker.unblock(), psycopg.connect(f"{server}/postgres", autocommit=True) as admin:
+        with _run_lock():
+            if not _exists(admin, _TEMPLATE):
+                _make_template(admin)
+            admin.execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(_TEMPLATE))
+            )
+        yield
+        for connection in connections.all(initialized_only=True):
+            connection.close()
+
+
+def _exists(admin: "psycopg.Connection[tuple[object, ...]]", name: str) -> bool:
+    return admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+
+
+def _make_template(admin: "psycopg.Connection[tuple[object, ...]]") -> None:
+    """Migrate into a fresh database; it gets its name only when whole, so that a failure is not kept."""
+    draft = sql.Identifier(_TEMPLATE + "_draft")
+    admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(draft))
+    admin.execute(sql.SQL("CREATE DATABASE {}").format(draft))
+    connection = connections["default"]
+    own_name = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = _TEMPLATE + "_draft"
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = own_name
+    admin.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(draft, sql.Identifier(_TEMPLATE)))
+
+
+class _run_lock:
+    """One worker at a time, across the run's processes."""
+
+    def __enter__(self) -> None:
+        folder = os.environ["GATEHOUSE_TEST_SERVERS"].split(" ")[0]
+        self._file = (Path(folder) / "template.lock").open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+@pytest.fixture(scope="session")
+def embedded_postgres_url(django_db_setup: None) -> str:
+    """Address of this worker's migrated database: the one that Django's `db` fixture uses too.
+
+    For code with connections of its own; take `transactional_db` beside it, which empties the tables after.
+    """
+    return os.environ["DATABASE_URL"]
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> TestServer:
+    """This worker's own numbered database on the run's Valkey; what other tests left in it is still there."""
+    return TestServer(os.environ["VALKEY_STATE_URL"])
+
+
+@pytest.fixture
+def valkey_url(valkey_server: TestServer) -> str:
+    """The same, emptied; `VALKEY_SCRATCH_URL`'s database too."""
+    for url in (valkey_server.url, os.environ["VALKEY_SCRATCH_URL"]):
+        with redis.Redis.from_url(url) as client:
+            client.flushdb()
+    return valkey_server.url
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> Path:
+    """A llama of random weights (572 KB, vocabulary 512): ready in under a second, its text means nothing."""
+    return Path(__file__).parent / "data" / "tiny512.gguf"
