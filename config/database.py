@@ -18,7 +18,9 @@ def database_setting(url: str | None, *, statement_timeout_ms: int) -> dict[str,
         raise SettingsError("DATABASE_URL must look like postgresql://user:password@host:port/name")
     options: dict[str, Any] = dict(parse_qsl(parts.query))
     options.setdefault("connect_timeout", 3)
-    options["options"] = f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={min(statement_timeout_ms, 10_000)}"
+    options["options"] = (
+        f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={min(statement_timeout_ms, 10_000)}"
+    )
     return {
         "ENGINE": "django_prometheus.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),

@@ -21,24 +21,37 @@ class Environment:
         "GATEHOUSE_SECRET_KEY", "Signs sessions; `up` makes one and keeps it under var/.", default=None, secret=True
     )
     allowed_hosts: tuple[str, ...] = setting(
-        "GATEHOUSE_ALLOWED_HOSTS", "Host names the console answers to, comma-separated.", default=("localhost", "127.0.0.1", "[::1]")
+        "GATEHOUSE_ALLOWED_HOSTS",
+        "Host names the console answers to, comma-separated.",
+        default=("localhost", "127.0.0.1", "[::1]"),
     )
     trusted_origins: tuple[str, ...] = setting(
         "GATEHOUSE_TRUSTED_ORIGINS", "Origins (scheme://host) that may post forms, when behind a proxy.", default=()
     )
-    time_zone: str = setting("GATEHOUSE_TIME_ZONE", "IANA zone of the console where no tenant's applies.", default="UTC")
+    time_zone: str = setting(
+        "GATEHOUSE_TIME_ZONE", "IANA zone of the console where no tenant's applies.", default="UTC"
+    )
 
     database_url: str | None = setting(
         "DATABASE_URL", "PostgreSQL 15 or newer: postgresql://user:password@host:port/name.", default=None, secret=True
     )
     lease_database_url: str | None = setting(
-        "LEASE_DATABASE_URL", "Direct (unpooled) connection for leases; DATABASE_URL when empty.", default=None, secret=True
+        "LEASE_DATABASE_URL",
+        "Direct (unpooled) connection for leases; DATABASE_URL when empty.",
+        default=None,
+        secret=True,
     )
     statement_timeout_ms: int = setting(
-        "GATEHOUSE_STATEMENT_TIMEOUT_MS", "Longest SQL statement of a page or API call, ms.", default=15_000, minimum=100
+        "GATEHOUSE_STATEMENT_TIMEOUT_MS",
+        "Longest SQL statement of a page or API call, ms.",
+        default=15_000,
+        minimum=100,
     )
     valkey_state_url: str | None = setting(
-        "VALKEY_STATE_URL", "Valkey or Redis 7+ for limits and the usage stream (append-only file, noeviction).", default=None, secret=True
+        "VALKEY_STATE_URL",
+        "Valkey or Redis 7+ for limits and the usage stream (append-only file, noeviction).",
+        default=None,
+        secret=True,
     )
     valkey_scratch_url: str | None = setting(
         "VALKEY_SCRATCH_URL", "Valkey or Redis 7+ for cache, channel layer and broker.", default=None, secret=True
@@ -49,35 +62,128 @@ class Environment:
     )
 
     relay_host: str = setting("GATEHOUSE_RELAY_HOST", "Address the relay listens on.", default="127.0.0.1")
-    relay_port: int = setting("GATEHOUSE_RELAY_PORT", "Port of the relay (the OpenAI-compatible door).", default=8080, minimum=1, maximum=65535)
-    relay_processes: int = setting("GATEHOUSE_RELAY_PROCESSES", "Relay processes that `up` starts.", default=1, minimum=1, maximum=256)
+    relay_port: int = setting(
+        "GATEHOUSE_RELAY_PORT",
+        "Port of the relay (the OpenAI-compatible door).",
+        default=8080,
+        minimum=1,
+        maximum=65535,
+    )
+    relay_processes: int = setting(
+        "GATEHOUSE_RELAY_PROCESSES", "Relay processes that `up` starts.", default=1, minimum=1, maximum=256
+    )
     web_host: str = setting("GATEHOUSE_WEB_HOST", "Address the web process listens on.", default="127.0.0.1")
-    web_port: int = setting("GATEHOUSE_WEB_PORT", "Port of console, portal and control API.", default=8000, minimum=1, maximum=65535)
-    web_url: str | None = setting("GATEHOUSE_WEB_URL", "Where node agents and links reach the web process; from host and port when empty.", default=None)
-    relay_url: str | None = setting("GATEHOUSE_RELAY_URL", "Where applications reach the relay, shown in console and portal; from host and port when empty.", default=None)
+    web_port: int = setting(
+        "GATEHOUSE_WEB_PORT", "Port of console, portal and control API.", default=8000, minimum=1, maximum=65535
+    )
+    web_url: str | None = setting(
+        "GATEHOUSE_WEB_URL",
+        "Where node agents and links reach the web process; from host and port when empty.",
+        default=None,
+    )
+    relay_url: str | None = setting(
+        "GATEHOUSE_RELAY_URL",
+        "Where applications reach the relay, shown in console and portal; from host and port when empty.",
+        default=None,
+    )
 
-    body_cap_bytes: int = setting("GATEHOUSE_BODY_CAP_BYTES", "Largest request body, bytes.", default=32 * 1024 * 1024, minimum=1024)
-    head_deadline_seconds: float = setting("GATEHOUSE_HEAD_DEADLINE_SECONDS", "Longest wait for a request's head.", default=10.0, minimum=0.1)
-    body_deadline_seconds: float = setting("GATEHOUSE_BODY_DEADLINE_SECONDS", "Longest wait for a request's body.", default=60.0, minimum=0.1)
-    send_deadline_seconds: float = setting("GATEHOUSE_SEND_DEADLINE_SECONDS", "Longest wait for a client that does not read.", default=60.0, minimum=0.1)
-    connection_cap: int = setting("GATEHOUSE_CONNECTION_CAP", "Open client connections per relay process; one more is told 503.", default=4096, minimum=1)
-    connect_deadline_seconds: float = setting("GATEHOUSE_CONNECT_DEADLINE_SECONDS", "Longest wait for a connection to an engine.", default=2.0, minimum=0.01)
-    first_token_deadline_seconds: float = setting("GATEHOUSE_FIRST_TOKEN_DEADLINE_SECONDS", "Longest wait for an engine's first content.", default=120.0, minimum=0.1)
-    inter_token_deadline_seconds: float = setting("GATEHOUSE_INTER_TOKEN_DEADLINE_SECONDS", "Longest silence of an engine between two pieces of content.", default=30.0, minimum=0.1)
-    total_deadline_seconds: float = setting("GATEHOUSE_TOTAL_DEADLINE_SECONDS", "Longest request altogether.", default=600.0, minimum=1)
-    drain_notice_seconds: float = setting("GATEHOUSE_DRAIN_NOTICE_SECONDS", "After SIGTERM: how long /readyz says no while requests are still taken.", default=5.0, minimum=0)
-    drain_deadline_seconds: float = setting("GATEHOUSE_DRAIN_DEADLINE_SECONDS", "After that: how long running requests may take to finish.", default=45.0, minimum=0)
-    snapshot_poll_seconds: float = setting("GATEHOUSE_SNAPSHOT_POLL_SECONDS", "How often every process asks PostgreSQL for new epochs.", default=0.25, minimum=0.01)
-    snapshot_stale_seconds: float = setting("GATEHOUSE_SNAPSHOT_STALE_SECONDS", "How long requests are served from the snapshot while PostgreSQL is away.", default=60.0, minimum=1)
-    spool_cap_bytes: int = setting("GATEHOUSE_SPOOL_CAP_BYTES", "Largest usage spool of one process; when full, requests are told 503.", default=256 * 1024 * 1024, minimum=65536)
+    body_cap_bytes: int = setting(
+        "GATEHOUSE_BODY_CAP_BYTES", "Largest request body, bytes.", default=32 * 1024 * 1024, minimum=1024
+    )
+    head_deadline_seconds: float = setting(
+        "GATEHOUSE_HEAD_DEADLINE_SECONDS", "Longest wait for a request's head.", default=10.0, minimum=0.1
+    )
+    body_deadline_seconds: float = setting(
+        "GATEHOUSE_BODY_DEADLINE_SECONDS", "Longest wait for a request's body.", default=60.0, minimum=0.1
+    )
+    send_deadline_seconds: float = setting(
+        "GATEHOUSE_SEND_DEADLINE_SECONDS", "Longest wait for a client that does not read.", default=60.0, minimum=0.1
+    )
+    connection_cap: int = setting(
+        "GATEHOUSE_CONNECTION_CAP",
+        "Open client connections per relay process; one more is told 503.",
+        default=4096,
+        minimum=1,
+    )
+    connect_deadline_seconds: float = setting(
+        "GATEHOUSE_CONNECT_DEADLINE_SECONDS", "Longest wait for a connection to an engine.", default=2.0, minimum=0.01
+    )
+    first_token_deadline_seconds: float = setting(
+        "GATEHOUSE_FIRST_TOKEN_DEADLINE_SECONDS",
+        "Longest wait for an engine's first content.",
+        default=120.0,
+        minimum=0.1,
+    )
+    inter_token_deadline_seconds: float = setting(
+        "GATEHOUSE_INTER_TOKEN_DEADLINE_SECONDS",
+        "Longest silence of an engine between two pieces of content.",
+        default=30.0,
+        minimum=0.1,
+    )
+    total_deadline_seconds: float = setting(
+        "GATEHOUSE_TOTAL_DEADLINE_SECONDS", "Longest request altogether.", default=600.0, minimum=1
+    )
+    drain_notice_seconds: float = setting(
+        "GATEHOUSE_DRAIN_NOTICE_SECONDS",
+        "After SIGTERM: how long /readyz says no while requests are still taken.",
+        default=5.0,
+        minimum=0,
+    )
+    drain_deadline_seconds: float = setting(
+        "GATEHOUSE_DRAIN_DEADLINE_SECONDS",
+        "After that: how long running requests may take to finish.",
+        default=45.0,
+        minimum=0,
+    )
+    snapshot_poll_seconds: float = setting(
+        "GATEHOUSE_SNAPSHOT_POLL_SECONDS",
+        "How often every process asks PostgreSQL for new epochs.",
+        default=0.25,
+        minimum=0.01,
+    )
+    snapshot_stale_seconds: float = setting(
+        "GATEHOUSE_SNAPSHOT_STALE_SECONDS",
+        "How long requests are served from the snapshot while PostgreSQL is away.",
+        default=60.0,
+        minimum=1,
+    )
+    spool_cap_bytes: int = setting(
+        "GATEHOUSE_SPOOL_CAP_BYTES",
+        "Largest usage spool of one process; when full, requests are told 503.",
+        default=256 * 1024 * 1024,
+        minimum=65536,
+    )
 
-    node_name: str | None = setting("GATEHOUSE_NODE_NAME", "Name of this machine's node agent; the host name when empty.", default=None)
+    node_name: str | None = setting(
+        "GATEHOUSE_NODE_NAME", "Name of this machine's node agent; the host name when empty.", default=None
+    )
     node_token: str | None = setting("GATEHOUSE_NODE_TOKEN", "Token of the node agent.", default=None, secret=True)
-    engine_port_first: int = setting("GATEHOUSE_ENGINE_PORT_FIRST", "First port the agent gives to engines.", default=21000, minimum=1024, maximum=65000)
-    engine_port_count: int = setting("GATEHOUSE_ENGINE_PORT_COUNT", "How many ports from there.", default=200, minimum=1, maximum=10000)
-    host_memory_share: float = setting("GATEHOUSE_HOST_MEMORY_SHARE", "Share of the host's memory that instances on the CPU device may claim.", default=0.5, minimum=0.01, maximum=1)
-    node_unreachable_seconds: float = setting("GATEHOUSE_NODE_UNREACHABLE_SECONDS", "Silence after which a node counts as unreachable.", default=30.0, minimum=0.5)
-    controller_lease_seconds: float = setting("GATEHOUSE_CONTROLLER_LEASE_SECONDS", "Time to live of the controller's leader lease.", default=5.0, minimum=0.5)
+    engine_port_first: int = setting(
+        "GATEHOUSE_ENGINE_PORT_FIRST",
+        "First port the agent gives to engines.",
+        default=21000,
+        minimum=1024,
+        maximum=65000,
+    )
+    engine_port_count: int = setting(
+        "GATEHOUSE_ENGINE_PORT_COUNT", "How many ports from there.", default=200, minimum=1, maximum=10000
+    )
+    host_memory_share: float = setting(
+        "GATEHOUSE_HOST_MEMORY_SHARE",
+        "Share of the host's memory that instances on the CPU device may claim.",
+        default=0.5,
+        minimum=0.01,
+        maximum=1,
+    )
+    node_unreachable_seconds: float = setting(
+        "GATEHOUSE_NODE_UNREACHABLE_SECONDS",
+        "Silence after which a node counts as unreachable.",
+        default=30.0,
+        minimum=0.5,
+    )
+    controller_lease_seconds: float = setting(
+        "GATEHOUSE_CONTROLLER_LEASE_SECONDS", "Time to live of the controller's leader lease.", default=5.0, minimum=0.5
+    )
 
     log_level: str = setting("GATEHOUSE_LOG_LEVEL", "DEBUG, INFO, WARNING or ERROR.", default="INFO")
     log_format: str = setting("GATEHOUSE_LOG_FORMAT", "json or console.", default="json")

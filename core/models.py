@@ -1,7 +1,5 @@
 """Epochs and the change table: how every process learns of a write within a quarter of a second."""
 
-from uuid import UUID
-
 from django.db import models
 
 from core.ids import uuid7
@@ -10,7 +8,7 @@ from core.ids import uuid7
 class TimeOrderedModel(models.Model):
     """Base of all rows with a UUIDv7 key."""
 
-    id: models.UUIDField[UUID, UUID] = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
 
     class Meta:
         abstract = True

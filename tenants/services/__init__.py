@@ -1,0 +1,31 @@
+"""Every write of this app."""
+
+from tenants.services.audit import record_audit
+from tenants.services.errors import InvalidInput
+from tenants.services.keys import NewKey, create_api_key, digest_secret, replace_api_key, revoke_api_key
+from tenants.services.partitions import ensure_partitions
+from tenants.services.tenants import (
+    add_member,
+    create_tenant,
+    create_user,
+    grant_model,
+    remove_grant,
+    set_tenant_state,
+)
+
+__all__ = [
+    "InvalidInput",
+    "NewKey",
+    "add_member",
+    "create_api_key",
+    "create_tenant",
+    "create_user",
+    "digest_secret",
+    "ensure_partitions",
+    "grant_model",
+    "record_audit",
+    "remove_grant",
+    "replace_api_key",
+    "revoke_api_key",
+    "set_tenant_state",
+]

@@ -1,0 +1,24 @@
+"""What runs where."""
+
+from gpupool.models.catalog import Model, ModelVersion, VersionState
+from gpupool.models.instance import Instance, InstanceDesire, InstanceState
+from gpupool.models.inventory import Device, Node, NodeState
+from gpupool.models.lease import Lease, LeaseStatus, StoreEntry, StoreEvent, StoreLease, StoreRevision
+
+__all__ = [
+    "Device",
+    "Instance",
+    "InstanceDesire",
+    "InstanceState",
+    "Lease",
+    "LeaseStatus",
+    "Model",
+    "ModelVersion",
+    "Node",
+    "NodeState",
+    "StoreEntry",
+    "StoreEvent",
+    "StoreLease",
+    "StoreRevision",
+    "VersionState",
+]

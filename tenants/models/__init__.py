@@ -1,0 +1,25 @@
+"""Who may do what, and what it cost."""
+
+from tenants.models.access import ApiKey, Grant, GrantEffect, PrincipalKind
+from tenants.models.audit import AuditEvent
+from tenants.models.ledger import DeadLetter, LedgerMark, UsageMinute, UsageRecord
+from tenants.models.tenant import Membership, PlatformRole, SlaTier, Tenant, TenantRole, TenantState, User
+
+__all__ = [
+    "ApiKey",
+    "AuditEvent",
+    "DeadLetter",
+    "Grant",
+    "GrantEffect",
+    "LedgerMark",
+    "Membership",
+    "PlatformRole",
+    "PrincipalKind",
+    "SlaTier",
+    "Tenant",
+    "TenantRole",
+    "TenantState",
+    "UsageMinute",
+    "UsageRecord",
+    "User",
+]

@@ -1,0 +1,73 @@
+"""Keys that machines use, and grants that say which models they reach."""
+
+from datetime import datetime
+
+from django.db import models
+
+from core.models import TimeOrderedModel
+from tenants.models.tenant import Tenant, User
+
+
+class ApiKey(TimeOrderedModel):
+    """A secret shown once; only its SHA-256 digest is kept (the secret has 256 random bits)."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=16)
+    last_four = models.CharField(max_length=4)
+    digest = models.CharField(max_length=64, unique=True)
+    scopes = models.JSONField(default=list)
+    allowed_models = models.JSONField(default=list, blank=True)
+    rpm_limit = models.PositiveIntegerField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["tenant", "id"])]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.masked})"
+
+    @property
+    def masked(self) -> str:
+        """What may be shown of the secret."""
+        return f"{self.prefix}…{self.last_four}"
+
+    def is_usable(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
+
+class PrincipalKind(models.TextChoices):
+    TENANT = "tenant", "Tenant"
+    KEY = "key", "API key"
+
+
+class GrantEffect(models.TextChoices):
+    ALLOW = "allow", "Allow"
+    DENY = "deny", "Deny"
+
+
+class Grant(TimeOrderedModel):
+    """(principal, model pattern, actions). Models are named by string: the catalogue stands above. Deny wins."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="grants")
+    principal_kind = models.CharField(max_length=8, choices=PrincipalKind, default=PrincipalKind.TENANT)
+    principal_id = models.UUIDField()
+    model_pattern = models.CharField(max_length=200)
+    actions = models.JSONField(default=list)
+    effect = models.CharField(max_length=5, choices=GrantEffect, default=GrantEffect.ALLOW)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["principal_kind", "principal_id", "model_pattern", "effect"], name="tenants_grant_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.effect} {self.principal_kind}:{self.principal_id} {self.model_pattern}"

@@ -1,0 +1,29 @@
+"""Who changed what: append-only, held by triggers in the database."""
+
+from django.db import models
+
+from core.models import TimeOrderedModel
+
+
+class AuditEvent(TimeOrderedModel):
+    """One write. People are named by UUID only; secrets never stand in `before` or `after`."""
+
+    at = models.DateTimeField(auto_now_add=True)
+    actor_kind = models.CharField(max_length=12)
+    actor_id = models.UUIDField(null=True)
+    action = models.CharField(max_length=64)
+    subject_type = models.CharField(max_length=64)
+    subject_id = models.UUIDField(null=True)
+    tenant_id = models.UUIDField(null=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    request_id = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["tenant_id", "-id"]),
+            models.Index(fields=["subject_type", "subject_id", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.subject_type}:{self.subject_id}"

@@ -1,0 +1,98 @@
+"""What was used: one row for each forwarded request, and sums of them by the minute."""
+
+from django.db import models
+
+
+class UsageRecord(models.Model):
+    """One forwarded request; the key is the request's UUIDv7.
+
+    The table is range-partitioned by `id`, that is by time (see the first migration): a partition a
+    month, made ahead, and a default one. No foreign keys: rows outlive what they name.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    tenant_id = models.UUIDField()
+    key_id = models.UUIDField(null=True)
+    model = models.CharField(max_length=200)
+    version_id = models.UUIDField(null=True)
+    instance_id = models.UUIDField(null=True)
+    engine_request_id = models.CharField(max_length=200, blank=True)
+    door = models.CharField(max_length=8)  # relay, drf
+    api = models.CharField(max_length=16)
+    streamed = models.BooleanField()
+    outcome = models.CharField(max_length=12)
+    status = models.PositiveSmallIntegerField()
+    error_code = models.CharField(max_length=64, blank=True)
+    usage_source = models.CharField(max_length=12)
+    input_tokens = models.BigIntegerField(null=True)
+    cached_tokens = models.BigIntegerField(null=True)
+    output_tokens = models.BigIntegerField(null=True)
+    started_at = models.DateTimeField()
+    duration_ms = models.FloatField(null=True)
+    ttft_ms = models.FloatField(null=True)
+    attempts = models.PositiveSmallIntegerField(default=1)
+    process_id = models.UUIDField()  # whose spool it came from
+    sequence = models.BigIntegerField()  # its place in that spool
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["tenant_id", "-id"]),
+            models.Index(fields=["key_id", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.outcome}"
+
+
+class UsageMinute(models.Model):
+    """Sums of usage records by tenant, key, model and minute of `started_at`."""
+
+    tenant_id = models.UUIDField()
+    key_id = models.UUIDField(null=True)
+    model = models.CharField(max_length=200)
+    minute = models.DateTimeField()
+    requests = models.BigIntegerField(default=0)
+    failures = models.BigIntegerField(default=0)  # failed, truncated, lost
+    cancelled = models.BigIntegerField(default=0)
+    input_tokens = models.BigIntegerField(default=0)
+    cached_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    duration_ms = models.FloatField(default=0)
+    ttft_ms = models.FloatField(default=0)
+    ttft_count = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant_id", "key_id", "model", "minute"],
+                name="tenants_usageminute_once",
+                nulls_distinct=False,
+            )
+        ]
+        indexes = [models.Index(fields=["minute"])]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.model} {self.minute:%Y-%m-%d %H:%M}"
+
+
+class LedgerMark(models.Model):
+    """How far a process's spool is in the ledger without a gap: everything up to `sequence` is committed."""
+
+    process_id = models.UUIDField(primary_key=True)
+    sequence = models.BigIntegerField(default=0)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"{self.process_id} through {self.sequence}"
+
+
+class DeadLetter(models.Model):
+    """A stream entry that could not become a ledger row; kept whole, for a person to look at."""
+
+    entry_id = models.CharField(max_length=64, unique=True)
+    payload = models.BinaryField()
+    reason = models.TextField()
+    at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.entry_id}: {self.reason[:60]}"

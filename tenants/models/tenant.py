@@ -1,0 +1,126 @@
+"""Tenants, people, and which people belong to which tenant."""
+
+from typing import Any, ClassVar
+from zoneinfo import available_timezones
+
+from django.contrib.auth.models import AbstractUser, UserManager
+from django.core.exceptions import ValidationError
+from django.db import models
+
+from core.ids import uuid7
+from core.models import TimeOrderedModel
+
+
+class PlatformRole(models.TextChoices):
+    """What a person may do across all tenants."""
+
+    NONE = "", "None"
+    READ_ONLY = "read_only", "Read-only"
+    OPERATOR = "operator", "Operator"
+    SUPERUSER = "superuser", "Superuser"
+
+
+class TenantRole(models.TextChoices):
+    OWNER = "owner", "Owner"
+    ADMIN = "admin", "Admin"
+    DEVELOPER = "developer", "Developer"
+    VIEWER = "viewer", "Viewer"
+    BILLING = "billing", "Billing"
+
+
+class SlaTier(models.TextChoices):
+    GOLD = "gold", "Gold"
+    SILVER = "silver", "Silver"
+    BRONZE = "bronze", "Bronze"
+
+
+class TenantState(models.TextChoices):
+    ACTIVE = "active", "Active"
+    SUSPENDED = "suspended", "Suspended"
+
+
+class EmailUserManager(UserManager["User"]):
+    """Users are named by e-mail address; there is no user name."""
+
+    def _build(self, email: str, password: str | None, extra: dict[str, Any]) -> "User":
+        if not email:
+            raise ValueError("a user needs an e-mail address")
+        user = self.model(email=self.normalize_email(email).lower(), **extra)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_user(  # type: ignore[override]  # no user name, on purpose
+        self, email: str, password: str | None = None, **extra: Any
+    ) -> "User":
+        return self._build(email, password, extra)
+
+    def create_superuser(  # type: ignore[override]  # no user name, on purpose
+        self, email: str, password: str | None = None, **extra: Any
+    ) -> "User":
+        extra |= {"is_staff": True, "is_superuser": True, "platform_role": PlatformRole.SUPERUSER}
+        return self._build(email, password, extra)
+
+    def get_by_natural_key(self, username: str | None) -> "User":
+        return self.get(email=(username or "").lower())
+
+
+class User(AbstractUser):
+    """A person. Machines use keys instead."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    username = None  # type: ignore[assignment]  # AbstractUser's field, removed
+    email = models.EmailField(unique=True)
+    display_name = models.CharField(max_length=120, blank=True)
+    platform_role = models.CharField(max_length=16, choices=PlatformRole, default=PlatformRole.NONE, blank=True)
+    language = models.CharField(max_length=16, blank=True)
+
+    USERNAME_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+    objects = EmailUserManager()  # type: ignore[assignment,misc]  # a manager without user names
+
+    def __str__(self) -> str:
+        return self.display_name or self.email
+
+    @property
+    def may_operate(self) -> bool:
+        """May change what runs on the platform."""
+        return self.is_active and self.platform_role in (PlatformRole.OPERATOR, PlatformRole.SUPERUSER)
+
+    @property
+    def may_read_platform(self) -> bool:
+        """May see the whole platform."""
+        return self.is_active and self.platform_role != PlatformRole.NONE
+
+
+def validate_time_zone(value: str) -> None:
+    if value not in available_timezones():
+        raise ValidationError(f"{value} is not an IANA time zone")
+
+
+class Tenant(TimeOrderedModel):
+    """A department or team that shares the pool."""
+
+    slug = models.SlugField(max_length=63, unique=True)
+    name = models.CharField(max_length=120)
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
+    sla_tier = models.CharField(max_length=8, choices=SlaTier, default=SlaTier.BRONZE)
+    time_zone = models.CharField(max_length=64, default="UTC", validators=[validate_time_zone])
+    state = models.CharField(max_length=12, choices=TenantState, default=TenantState.ACTIVE)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(TimeOrderedModel):
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=12, choices=TenantRole)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "user"], name="tenants_membership_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.role} of {self.tenant_id}"

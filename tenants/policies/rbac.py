@@ -1,0 +1,57 @@
+"""May this principal do that with this model? Deny wins; what no grant allows is denied."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+ACTIONS: Final = frozenset({"infer", "embed", "train", "deploy", "manage"})
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRule:
+    """One grant as the decision needs it; `expires_at` in seconds since the epoch."""
+
+    principal_kind: str  # tenant, key
+    principal_id: str
+    model_pattern: str
+    actions: frozenset[str]  # "*" stands for every action
+    allow: bool
+    expires_at: float | None = None
+
+
+def is_allowed(
+    rules: Iterable[GrantRule],
+    *,
+    tenant_id: str,
+    key_id: str,
+    scopes: frozenset[str],
+    allowed_models: tuple[str, ...],
+    model: str,
+    action: str,
+    now: float,
+) -> bool:
+    """True when the key's own scopes and models and at least one grant allow it, and no grant denies it.
+
+    `now` is seconds since the epoch. Patterns are shell-style and case-sensitive.
+    """
+    if action not in scopes:
+        return False
+    if allowed_models and not any(fnmatchcase(model, pattern) for pattern in allowed_models):
+        return False
+    allowed = False
+    for rule in rules:
+        owner = tenant_id if rule.principal_kind == "tenant" else key_id
+        if rule.principal_id != owner or (rule.expires_at is not None and rule.expires_at <= now):
+            continue
+        if action not in rule.actions and "*" not in rule.actions:
+            continue
+        if fnmatchcase(model, rule.model_pattern):
+            if not rule.allow:
+                return False
+            allowed = True
+    return allowed
+
+
+MAY_CREATE_KEYS: Final = frozenset({"owner", "admin", "developer"})
+MAY_MANAGE_TENANT: Final = frozenset({"owner", "admin"})

@@ -1,0 +1,170 @@
+"""Tenants, people, memberships and grants."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from core.epochs import Section, bump_epoch
+from tenants.actor import Actor
+from tenants.models import (
+    ApiKey,
+    Grant,
+    GrantEffect,
+    Membership,
+    PlatformRole,
+    PrincipalKind,
+    SlaTier,
+    Tenant,
+    TenantRole,
+    TenantState,
+    User,
+)
+from tenants.policies.rbac import ACTIONS
+from tenants.services.audit import record_audit
+from tenants.services.errors import InvalidInput
+
+
+def _clean(instance: Tenant | User) -> None:
+    try:
+        instance.full_clean()
+    except ValidationError as error:
+        field, messages = next(iter(error.message_dict.items()))
+        raise InvalidInput(field, " ".join(messages)) from error
+
+
+@transaction.atomic
+def create_tenant(
+    *, slug: str, name: str, actor: Actor, sla_tier: str = SlaTier.BRONZE, time_zone: str = "UTC"
+) -> Tenant:
+    """Raises InvalidInput for a taken or malformed slug, an unknown tier or zone."""
+    tenant = Tenant(slug=slug, name=name, sla_tier=sla_tier, time_zone=time_zone)
+    _clean(tenant)
+    tenant.save(force_insert=True)
+    record_audit("tenant.created", subject=tenant, actor=actor, tenant_id=tenant.pk, after={"slug": slug})
+    bump_epoch(Section.GRANTS, tenant.pk)
+    return tenant
+
+
+@transaction.atomic
+def set_tenant_state(tenant_id: UUID, state: TenantState, *, actor: Actor) -> Tenant:
+    """Suspend or reactivate; takes effect within a second everywhere. Raises Tenant.DoesNotExist."""
+    tenant = Tenant.objects.select_for_update().get(pk=tenant_id)
+    if tenant.state != state:
+        before, tenant.state = tenant.state, state
+        tenant.save(update_fields=["state"])
+        record_audit(
+            "tenant.state_changed",
+            subject=tenant,
+            actor=actor,
+            tenant_id=tenant.pk,
+            before={"state": before},
+            after={"state": state},
+        )
+        bump_epoch(Section.GRANTS, tenant.pk)
+    return tenant
+
+
+@transaction.atomic
+def create_user(
+    *,
+    email: str,
+    password: str | None,
+    actor: Actor,
+    display_name: str = "",
+    platform_role: str = PlatformRole.NONE,
+) -> User:
+    """A person; without a password they cannot log in with one. Raises InvalidInput for a taken address."""
+    superuser = platform_role == PlatformRole.SUPERUSER
+    user = User(
+        email=email.lower(),
+        display_name=display_name,
+        platform_role=platform_role,
+        is_staff=superuser,
+        is_superuser=superuser,
+    )
+    user.set_password(password)
+    _clean(user)
+    user.save(force_insert=True)
+    record_audit("user.created", subject=user, actor=actor, after={"platform_role": platform_role})
+    return user
+
+
+@transaction.atomic
+def add_member(tenant: Tenant, user: User, *, role: TenantRole, actor: Actor) -> Membership:
+    """Make `user` a member, or change the role they have."""
+    membership, created = Membership.objects.select_for_update().get_or_create(
+        tenant=tenant, user=user, defaults={"role": role}
+    )
+    before = {} if created else {"role": membership.role}
+    if created or membership.role != role:
+        membership.role = role
+        membership.save(update_fields=["role"])
+        record_audit(
+            "membership.set",
+            subject=membership,
+            actor=actor,
+            tenant_id=tenant.pk,
+            before=before,
+            after={"user": str(user.pk), "role": role},
+        )
+    return membership
+
+
+@transaction.atomic
+def grant_model(
+    tenant: Tenant,
+    *,
+    model_pattern: str,
+    actor: Actor,
+    actions: Sequence[str] = ("infer",),
+    effect: str = GrantEffect.ALLOW,
+    key: ApiKey | None = None,
+    expires_at: datetime | None = None,
+) -> Grant:
+    """Allow (or deny) `actions` on models that match the pattern, to the tenant or one of its keys.
+
+    The same principal, pattern and effect is one grant: granting again replaces its actions and expiry.
+    Raises InvalidInput for an empty pattern, an unknown action or a past expiry.
+    """
+    if not 0 < len(model_pattern) <= 200:
+        raise InvalidInput("model_pattern", "A pattern has 1 to 200 characters.")
+    if not actions or set(actions) - ACTIONS - {"*"}:
+        raise InvalidInput("actions", f"Actions are some of {', '.join(sorted(ACTIONS))}, or *.")
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidInput("expires_at", "The expiry lies in the past.")
+    kind = PrincipalKind.KEY if key else PrincipalKind.TENANT
+    grant, _ = Grant.objects.update_or_create(
+        principal_kind=kind,
+        principal_id=key.pk if key else tenant.pk,
+        model_pattern=model_pattern,
+        effect=effect,
+        defaults={"tenant": tenant, "actions": sorted(set(actions)), "expires_at": expires_at},
+    )
+    record_audit(
+        "grant.set",
+        subject=grant,
+        actor=actor,
+        tenant_id=tenant.pk,
+        after={"model": model_pattern, "actions": grant.actions, "effect": effect, "principal": kind},
+    )
+    bump_epoch(Section.GRANTS, tenant.pk)
+    return grant
+
+
+@transaction.atomic
+def remove_grant(grant_id: UUID, *, actor: Actor) -> None:
+    """Raises Grant.DoesNotExist."""
+    grant = Grant.objects.select_for_update().get(pk=grant_id)
+    record_audit(
+        "grant.removed",
+        subject=grant,
+        actor=actor,
+        tenant_id=grant.tenant_id,
+        before={"model": grant.model_pattern, "actions": grant.actions, "effect": grant.effect},
+    )
+    bump_epoch(Section.GRANTS, grant.tenant_id)
+    grant.delete()
