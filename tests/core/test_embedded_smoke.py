@@ -1,5 +1,4 @@
 import psycopg
-import pytest
 import redis
 from django.conf import settings
 from django.db import connection
