@@ -77,7 +77,7 @@ class User(AbstractUser):
 
     USERNAME_FIELD = "email"
     REQUIRED_FIELDS: ClassVar[list[str]] = []
-    objects = EmailUserManager()  # type: ignore[assignment,misc]  # a manager without user names
+    objects = EmailUserManager()  # type: ignore[misc]  # a manager without user names
 
     def __str__(self) -> str:
         return self.display_name or self.email

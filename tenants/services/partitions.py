@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from django.db import connection, transaction
 from django.utils import timezone
+from psycopg import sql
 
 from core.ids import uuid7_from
 
@@ -37,14 +38,23 @@ def ensure_partitions(*, now: datetime | None = None, months_ahead: int = 2) -> 
             if cursor.fetchone()[0]:
                 continue
             low, high = _bound(start), _bound(end)
-            cursor.execute(f"CREATE TABLE {name} (LIKE tenants_usagerecord INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
+            table = sql.Identifier(name)
             cursor.execute(
-                f"WITH moved AS (DELETE FROM tenants_usagerecord_default WHERE id >= %s AND id < %s RETURNING *) "
-                f"INSERT INTO {name} SELECT * FROM moved",
+                sql.SQL("CREATE TABLE {} (LIKE tenants_usagerecord INCLUDING DEFAULTS INCLUDING CONSTRAINTS)").format(
+                    table
+                )
+            )
+            cursor.execute(
+                sql.SQL(
+                    "WITH moved AS (DELETE FROM tenants_usagerecord_default WHERE id >= %s AND id < %s RETURNING *) "
+                    "INSERT INTO {} SELECT * FROM moved"
+                ).format(table),
                 [low, high],
             )
             cursor.execute(
-                f"ALTER TABLE tenants_usagerecord ATTACH PARTITION {name} FOR VALUES FROM ('{low}') TO ('{high}')"
+                sql.SQL("ALTER TABLE tenants_usagerecord ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})").format(
+                    table, sql.Literal(low), sql.Literal(high)
+                )
             )
             made.append(name)
     return made

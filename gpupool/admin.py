@@ -1,0 +1,51 @@
+"""The pool in the backoffice. Leases, instances and devices are what agents and controller say: read-only here."""
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from core.epochs import Section
+from gpupool.models import Device, Instance, Lease, Model, ModelVersion, Node
+from tenants.breakglass import BreakGlassAdmin, ReadOnlyAdmin
+
+
+@admin.register(Model)
+class ModelAdmin(BreakGlassAdmin):
+    section = Section.MODELS
+    list_display = ("name", "tenant_id", "created_at")
+    search_fields = ("name",)
+
+
+@admin.register(ModelVersion)
+class ModelVersionAdmin(BreakGlassAdmin):
+    section = Section.POOL
+    list_display = ("model", "name", "engine", "replicas", "state")
+    list_select_related = ("model",)
+
+
+@admin.register(Node)
+class NodeAdmin(BreakGlassAdmin):
+    section = Section.POOL
+    list_display = ("name", "state", "cordoned", "address", "last_seen_at")
+    fields = ("name", "cordoned", "state", "address", "agent_version", "last_seen_at")
+    readonly_fields = ("name", "state", "address", "agent_version", "last_seen_at")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False  # `create_node` shows the token once; a form cannot
+
+
+@admin.register(Device)
+class DeviceAdmin(ReadOnlyAdmin):
+    list_display = ("stable_id", "node", "kind", "vendor", "memory_bytes", "health", "present")
+    list_select_related = ("node",)
+
+
+@admin.register(Lease)
+class LeaseAdmin(ReadOnlyAdmin):
+    list_display = ("device", "holder", "memory_bytes", "status", "fencing_token", "claimed_at", "released_at")
+    list_select_related = ("device",)
+
+
+@admin.register(Instance)
+class InstanceAdmin(ReadOnlyAdmin):
+    list_display = ("id", "version", "node", "state", "desire", "host", "port", "restarts")
+    list_select_related = ("version", "node")
