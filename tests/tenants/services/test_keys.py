@@ -85,8 +85,9 @@ def test_replacing_keeps_what_the_key_may_do(tenant: Tenant) -> None:
     ],
 )
 def test_a_wrong_value_names_its_field_and_writes_nothing(tenant: Tenant, change: dict[str, Any], field: str) -> None:
+    values: dict[str, Any] = {"name": "n", "actor": SYSTEM} | change
     with pytest.raises(InvalidInput) as refused:
-        create_api_key(tenant, **({"name": "n", "actor": SYSTEM} | change))
+        create_api_key(tenant, **values)
     assert refused.value.field == field
     assert not ApiKey.objects.exists()
 
