@@ -3,14 +3,13 @@
 import dataclasses
 import statistics
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from bench.cpu import cpu_seconds, rss_bytes
 from bench.proxies import Proxy
-from bench.tools import LoadResult, Spread, ToolError, send_load
+from bench.tools import LoadResult, Spread, send_load
 
 MODEL: Final = "bench-model"
 _PROMPT: Final = "Say in one sentence what a gateway does between an application and a model, and what it must not do. "
@@ -140,13 +139,9 @@ def measure_round(proxy: Proxy, plan: Plan, *, half_load_rate: float, cpus: Sequ
     seen.events_per_read = result.events / max(1, result.reads)
 
     body = chat(events=8, pace_us=1_000)
-    result = load(
-        "first tokens", body, requests=plan.ttft_streams, concurrency=64, rate=plan.ttft_rate, events=8
-    )
+    result = load("first tokens", body, requests=plan.ttft_streams, concurrency=64, rate=plan.ttft_rate, events=8)
     seen.ttft_ms = result.ttft_ms
-    result = load(
-        "half load", chat(), requests=plan.half_load_requests, concurrency=64, rate=half_load_rate
-    )
+    result = load("half load", chat(), requests=plan.half_load_requests, concurrency=64, rate=half_load_rate)
     seen.half_load_ms = result.latency_ms
     return seen
 
@@ -211,6 +206,3 @@ def median(values: Sequence[float | None]) -> float | None:
 
 def plan_facts(plan: Plan) -> dict[str, float]:
     return dataclasses.asdict(plan)
-
-
-__all__ = ["MODEL", "QUICK", "Plan", "Round", "SlowStreams", "ToolError", "measure_round", "measure_slow_streams", "median", "plan_facts"]

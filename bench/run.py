@@ -6,10 +6,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench.measure import MODEL, QUICK, Plan, Round, SlowStreams, measure_round, measure_slow_streams
+from bench.measure import MODEL, QUICK, Plan, Round, SlowStreams, chat, measure_round, measure_slow_streams
 from bench.proxies import Proxy, nginx, nginx_binary
 from bench.report import summarise, table, write
 from bench.tools import FOLDER, ToolError, Upstream, build, missing_parts, send_load
@@ -21,7 +22,7 @@ _NAMES: Final = ("direct", "nginx", "gatehouse", "gatehouse_limited")
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few requests only: shows that all works, measures nothing")
+    parser.add_argument("--quick", action="store_true", help="a few requests only: shows that it works")
     parser.add_argument("--rounds", type=int, default=None, help="interleaved rounds (at least 3 for a result)")
     parser.add_argument("--slow-streams", type=int, default=None, help="slow streams at once, 1 to 2000")
     parser.add_argument("--only", nargs="+", choices=_NAMES, default=list(_NAMES), help="leave the others out")
@@ -30,8 +31,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    from dataclasses import replace
-
     plan = QUICK if options.quick else Plan()
     if options.rounds is not None:
         plan = replace(plan, rounds=max(1, min(options.rounds, 20)))
@@ -86,7 +85,8 @@ def _measure(plan: Plan, names: set[str]) -> dict[str, object]:
         if names & {"gatehouse", "gatehouse_limited"}:
             from bench.gatehouse import gatehouse
 
-            proxies += [p for p in stack.enter_context(gatehouse(upstream.port, folder, cpus=proxy_cpus)) if p.name in names]
+            ours = stack.enter_context(gatehouse(upstream.port, folder, cpus=proxy_cpus))
+            proxies += [proxy for proxy in ours if proxy.name in names]
         rate = _half_load_rate(proxies, plan)
         for number in range(plan.rounds):
             turn = number % len(proxies)
@@ -105,10 +105,9 @@ def _measure(plan: Plan, names: set[str]) -> dict[str, object]:
 
 def _half_load_rate(proxies: Sequence[Proxy], plan: Plan) -> float:
     """Half of what ours can do (the last proxy listed), so that all are compared at one load."""
-    from bench.measure import chat
-
     proxy = proxies[-1]
-    seen = send_load(proxy.port, chat(), requests=plan.warm_up_requests, concurrency=plan.concurrency, headers=proxy.headers)
+    requests = plan.warm_up_requests
+    seen = send_load(proxy.port, chat(), requests=requests, concurrency=plan.concurrency, headers=proxy.headers)
     if seen.ok == 0:
         raise ToolError(f"{proxy.name} answered no request: {seen.complaint}")
     return max(10.0, seen.requests / seen.seconds / 2)

@@ -142,7 +142,11 @@ def send_load(
             command += ["--header", f"{name}: {text}"]
         try:
             run = subprocess.run(
-                pinned(command, cpus), capture_output=True, timeout=limit_seconds + 15, check=False, env=dict(os.environ)
+                pinned(command, cpus),
+                capture_output=True,
+                timeout=limit_seconds + 15,
+                check=False,
+                env=dict(os.environ),
             )
         except subprocess.TimeoutExpired:
             raise ToolError(f"the load generator did not end within {limit_seconds + 15:.0f} s") from None
