@@ -1,0 +1,268 @@
+"""Reads of this app, as plain data for those above."""
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Q, QuerySet, Sum
+
+from gpupool.models import (
+    Device,
+    Instance,
+    InstanceDesire,
+    InstanceState,
+    Lease,
+    Model,
+    ModelVersion,
+    Node,
+    VersionState,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyEndpoint:
+    """An instance that takes requests now."""
+
+    instance_id: UUID
+    version_id: UUID
+    model: str  # the name at the door
+    engine: str
+    host: str
+    port: int
+    base_path: str
+    served_name: str
+    authorization: str | None  # value of the header sent upstream; never log it
+    slots: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A name at the door; `tenant_id` where it is private."""
+
+    id: UUID
+    name: str
+    tenant_id: UUID | None
+    created_at: datetime
+
+
+def list_models() -> list[ModelEntry]:
+    """Every model with a version that serves, by name."""
+    models = Model.objects.filter(versions__state=VersionState.SERVING).distinct().order_by("name")
+    return [ModelEntry(model.pk, model.name, model.tenant_id, model.created_at) for model in models]
+
+
+def get_models(model_ids: Collection[UUID]) -> list[ModelEntry]:
+    """Those of the models that have a version that serves; the others are gone from the door."""
+    models = Model.objects.filter(pk__in=model_ids, versions__state=VersionState.SERVING).distinct()
+    return [ModelEntry(model.pk, model.name, model.tenant_id, model.created_at) for model in models]
+
+
+def list_ready_endpoints() -> list[ReadyEndpoint]:
+    """Every instance that takes requests."""
+    return [_endpoint(instance) for instance in _ready()]
+
+
+def get_endpoints(instance_ids: Collection[UUID]) -> list[ReadyEndpoint]:
+    """Those of the instances that take requests now; the others must leave the routing."""
+    return [_endpoint(instance) for instance in _ready().filter(pk__in=instance_ids)]
+
+
+def _ready() -> QuerySet[Instance]:
+    return (
+        Instance.objects.filter(
+            state=InstanceState.READY,
+            desire=InstanceDesire.RUNNING,
+            version__state=VersionState.SERVING,
+            port__isnull=False,
+        )
+        .exclude(host="")
+        .select_related("version__model")
+        .order_by("pk")
+    )
+
+
+def _endpoint(instance: Instance) -> ReadyEndpoint:
+    assert instance.port is not None
+    return ReadyEndpoint(
+        instance_id=instance.pk,
+        version_id=instance.version_id,
+        model=instance.version.model.name,
+        engine=instance.engine,
+        host=instance.host,
+        port=instance.port,
+        base_path=instance.base_path,
+        served_name=instance.version.served_name,
+        authorization=engine_authorization(instance.credential_variable),
+        slots=instance.slots,
+    )
+
+
+def engine_authorization(credential_variable: str) -> str | None:
+    """The `Authorization` value for an engine with a key of its own, from this process's environment.
+
+    None without a variable, or when it is not set here: the engine will then answer 401, and its probe says so.
+    """
+    secret = os.environ.get(credential_variable) if credential_variable else None
+    return f"Bearer {secret}" if secret else None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOverview:
+    """One device for the console. Reserved, used and schedulable are three numbers, in bytes; None is unknown."""
+
+    id: UUID
+    node_id: UUID
+    node_name: str
+    node_state: str
+    stable_id: str
+    kind: str
+    vendor: str
+    name: str
+    index: int | None
+    memory_bytes: int | None
+    reserved_bytes: int  # promised to instances
+    used_bytes: int | None  # in use, as the device says
+    schedulable_bytes: int | None  # can still be promised; 0 where nothing may be placed now
+    utilization: float | None
+    temperature_celsius: float | None
+    health: str
+    present: bool
+    facts: dict[str, str]
+    observed_at: datetime | None
+
+
+def list_devices_overview() -> list[DeviceOverview]:
+    """Every device that is present or still holds claims, by node and index."""
+    reserved: dict[UUID, int] = dict(
+        Lease.objects.filter(released_at__isnull=True)
+        .values_list("device_id")
+        .annotate(total=Sum("memory_bytes"))
+        .order_by("device_id")
+    )
+    devices = Device.objects.filter(Q(present=True) | Q(pk__in=reserved)).select_related("node")
+    return [
+        DeviceOverview(
+            id=device.pk,
+            node_id=device.node_id,
+            node_name=device.node.name,
+            node_state=device.node.state,
+            stable_id=device.stable_id,
+            kind=device.kind,
+            vendor=device.vendor,
+            name=device.name,
+            index=device.index,
+            memory_bytes=device.memory_bytes,
+            reserved_bytes=reserved.get(device.pk, 0),
+            used_bytes=device.memory_used_bytes,
+            schedulable_bytes=_schedulable(device, reserved.get(device.pk, 0)),
+            utilization=device.utilization,
+            temperature_celsius=device.temperature_celsius,
+            health=device.health,
+            present=device.present,
+            facts=device.facts,
+            observed_at=device.observed_at,
+        )
+        for device in devices.order_by("node__name", "kind", "index", "stable_id")
+    ]
+
+
+def _schedulable(device: Device, reserved: int) -> int | None:
+    if not device.present or device.node.cordoned or device.node.state != "online" or device.health == "failed":
+        return 0
+    return None if device.memory_bytes is None else max(0, device.memory_bytes - reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOverview:
+    """One instance for the console; None is unknown."""
+
+    id: UUID
+    model: str
+    version: str
+    engine: str
+    attached: bool
+    state: str
+    desire: str
+    reason: str
+    node_name: str | None
+    address: str  # host:port, empty before there is one
+    claimed_bytes: int
+    memory_rss_bytes: int | None
+    pid: int | None
+    slots: int | None
+    running_requests: int | None
+    waiting_requests: int | None
+    kv_used: float | None
+    restarts: int
+    created_at: datetime
+    state_changed_at: datetime
+    ready_at: datetime | None
+
+
+def list_instances_overview(*, include_stopped: bool = False, limit: int = 500) -> list[InstanceOverview]:
+    """Instances, newest first, at most `limit`."""
+    instances = Instance.objects.select_related("version__model", "node").order_by("-pk")
+    if not include_stopped:
+        instances = instances.exclude(state=InstanceState.STOPPED)
+    rows = list(instances[:limit])
+    holders = [f"instance:{row.pk}" for row in rows]
+    claimed: dict[str, int] = dict(
+        Lease.objects.filter(released_at__isnull=True, holder__in=holders)
+        .values_list("holder")
+        .annotate(total=Sum("memory_bytes"))
+        .order_by("holder")
+    )
+    return [_instance_overview(row, claimed.get(f"instance:{row.pk}", 0)) for row in rows]
+
+
+def _instance_overview(row: Instance, claimed_bytes: int) -> InstanceOverview:
+    return InstanceOverview(
+        id=row.pk,
+        model=row.version.model.name,
+        version=row.version.name,
+        engine=row.engine,
+        attached=row.attached,
+        state=row.state,
+        desire=row.desire,
+        reason=row.reason,
+        node_name=row.node.name if row.node else None,
+        address=f"{row.host}:{row.port}" if row.port else "",
+        claimed_bytes=claimed_bytes,
+        memory_rss_bytes=row.memory_rss_bytes,
+        pid=row.pid,
+        slots=row.slots,
+        running_requests=row.running_requests,
+        waiting_requests=row.waiting_requests,
+        kv_used=row.kv_used,
+        restarts=row.restarts,
+        created_at=row.created_at,
+        state_changed_at=row.state_changed_at,
+        ready_at=row.ready_at,
+    )
+
+
+def list_nodes() -> QuerySet[Node]:
+    """Every node, by name."""
+    return Node.objects.order_by("name")
+
+
+def list_instances() -> QuerySet[Instance]:
+    """Every instance with what its names need, newest first."""
+    return Instance.objects.select_related("version__model", "node").order_by("-pk")
+
+
+def list_versions() -> QuerySet[ModelVersion]:
+    """Every version with its model, newest first."""
+    return ModelVersion.objects.select_related("model").order_by("-pk")
+
+
+def get_model(name: str) -> Model | None:
+    """The model of that name, None when there is none."""
+    return Model.objects.filter(name=name).first()
+
+
+def list_catalogue() -> Sequence[Model]:
+    """Every model with its versions, by name."""
+    return list(Model.objects.prefetch_related("versions").order_by("name"))

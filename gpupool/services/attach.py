@@ -1,0 +1,177 @@
+"""Taking an engine that already runs, by its address, into the catalogue and the routing."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.db import transaction
+
+from core.epochs import Section
+from gpupool.engines.registry import UnknownEngine, get_engine
+from gpupool.models import Instance, InstanceDesire, InstanceState, Model, ModelVersion
+from gpupool.policies.instance import State
+from gpupool.services.catalogue import create_model, create_version
+from gpupool.services.changes import Changes
+from gpupool.services.instances import move
+from tenants.actor import Actor
+from tenants.services import InvalidInput, record_audit
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAddress:
+    """Where an engine answers; `base_path` comes before `/v1`, empty or with a leading slash."""
+
+    host: str
+    port: int
+    base_path: str
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}{self.base_path}"
+
+
+def parse_engine_url(url: str) -> EngineAddress:
+    """Host, port and base path of an engine's URL; a trailing `/v1` is taken off, for people who paste it.
+
+    Raises InvalidInput with a sentence for anything that is not a plain http address.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise InvalidInput("url", f"{url!r} is not an address: {error}.") from error
+    if parts.scheme == "https":
+        raise InvalidInput("url", "Engines behind https cannot be attached yet; use http on a trusted network.")
+    if parts.scheme != "http" or not parts.hostname:
+        raise InvalidInput("url", "An engine's address looks like http://host:8000.")
+    if parts.username or parts.password:
+        raise InvalidInput("url", "No credentials in the address; name an environment variable that holds them.")
+    if parts.query or parts.fragment:
+        raise InvalidInput("url", "An engine's address has no query and no fragment.")
+    base_path = parts.path.rstrip("/").removesuffix("/v1")
+    if len(parts.hostname) > 255 or len(base_path) > 200 or not (parts.hostname + base_path).isprintable():
+        raise InvalidInput("url", "The address is too long, or has characters that do not belong there.")
+    if " " in parts.hostname + base_path:
+        raise InvalidInput("url", "The address has a space in it.")
+    if port == 0:
+        raise InvalidInput("url", "Port 0 is no address.")
+    return EngineAddress(parts.hostname, port or 80, base_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The instance, and whether it is new."""
+
+    instance: Instance
+    created: bool
+
+
+@transaction.atomic
+def attach_engine(
+    url: str,
+    *,
+    engine: str,
+    model_name: str,
+    actor: Actor,
+    served_name: str = "",
+    version_name: str = "",
+    credential_variable: str = "",
+    slots: int | None = None,
+) -> Attached:
+    """Attach the engine at `url` as an instance of `model_name`, making the model and version where missing.
+
+    It takes requests once a health probe has found it (`controller`, or the caller by `set_probed_state`).
+    `served_name` is the name that the engine knows the model by, `model_name` where empty. Attaching the
+    same address to the same model again returns the instance there is.
+    Raises InvalidInput naming the field.
+    """
+    address = parse_engine_url(url)
+    try:
+        get_engine(engine)
+    except UnknownEngine as error:
+        raise InvalidInput("engine", str(error)) from error
+    if credential_variable and not _VARIABLE.fullmatch(credential_variable):
+        raise InvalidInput("credential_variable", "That is no name of an environment variable.")
+    if slots is not None and not 1 <= slots <= 100_000:
+        raise InvalidInput("slots", "Slots are between 1 and 100,000.")
+    model = Model.objects.filter(name=model_name.strip()).first() or create_model(model_name, actor=actor)
+    version = _version_for(model, engine=engine, served_name=served_name, version_name=version_name, actor=actor)
+    existing = (
+        Instance.objects.select_for_update(of=("self",))
+        .select_related("version__model")
+        .filter(attached=True, host=address.host, port=address.port, base_path=address.base_path, version=version)
+        .exclude(state=InstanceState.STOPPED)
+        .first()
+    )
+    if existing is not None:
+        _update(existing, credential_variable=credential_variable, slots=slots, actor=actor)
+        return Attached(existing, created=False)
+    instance = Instance.objects.create(
+        version=version,
+        attached=True,
+        engine=engine,
+        host=address.host,
+        port=address.port,
+        base_path=address.base_path,
+        credential_variable=credential_variable,
+        slots=slots,
+        desire=InstanceDesire.RUNNING,
+    )
+    record_audit(
+        "instance.attached",
+        subject=instance,
+        actor=actor,
+        tenant_id=model.tenant_id,
+        after={"url": address.url, "engine": engine, "model": model.name, "version": version.name},
+    )
+    changes = Changes()
+    move(instance, State.WARMING, reason="Waiting for the first health probe.", actor=actor, changes=changes)
+    changes.publish()
+    return Attached(instance, created=True)
+
+
+def _version_for(model: Model, *, engine: str, served_name: str, version_name: str, actor: Actor) -> ModelVersion:
+    """The version with that name; without a name, one that already takes such engines, else a new one."""
+    versions = ModelVersion.objects.filter(model=model)
+    served = served_name or model.name
+    if version_name:
+        found = versions.filter(name=version_name).first()
+        if found is not None and (found.engine != engine or (served_name and found.served_name != served_name)):
+            raise InvalidInput(
+                "version",
+                f"{model.name} {version_name} is {found.engine} serving {found.served_name!r}; name another version.",
+            )
+    else:
+        found = versions.filter(engine=engine, served_name=served).order_by("-id").first()
+    if found is not None:
+        return found
+    name = version_name or _free_name(model, f"{engine}-attached")
+    return create_version(model, name=name, engine=engine, served_name=served, actor=actor)
+
+
+def _free_name(model: Model, wanted: str) -> str:
+    taken = set(ModelVersion.objects.filter(model=model).values_list("name", flat=True))
+    number, name = 2, wanted
+    while name in taken:
+        name, number = f"{wanted}-{number}", number + 1
+    return name
+
+
+def _update(instance: Instance, *, credential_variable: str, slots: int | None, actor: Actor) -> None:
+    before = {"credential_variable": instance.credential_variable, "slots": instance.slots}
+    after = {
+        "credential_variable": credential_variable or instance.credential_variable,
+        "slots": slots or instance.slots,
+    }
+    if before == after:
+        return
+    instance.credential_variable, instance.slots = str(after["credential_variable"]), slots or instance.slots
+    instance.save(update_fields=["credential_variable", "slots"])
+    record_audit("instance.changed", subject=instance, actor=actor, before=before, after=after)
+    changes = Changes()
+    changes.add(Section.ENDPOINTS, instance.pk)
+    changes.publish()

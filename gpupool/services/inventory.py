@@ -1,0 +1,212 @@
+"""What agents report, written down. Telemetry is overwritten in place; only changes of state are audited."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from django.utils import timezone
+
+from core.epochs import Section
+from core.ids import uuid7
+from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, Node, NodeState
+from gpupool.policies.instance import HOLDS_PROCESS, IllegalTransition, State, observed_target
+from gpupool.services.changes import Changes
+from gpupool.services.claims import release
+from gpupool.services.instances import move
+from gpupool.stream.messages import DeviceFact, EngineLoadFact, Hello, InstanceFact, Observed
+from tenants.actor import Actor, node_actor
+from tenants.services import record_audit
+
+logger = structlog.get_logger(__name__)
+
+
+class SessionSuperseded(Exception):
+    """A newer stream speaks for the node, or its token was changed: this one must close."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a report led to: the stream it belongs to, and processes that no instance of ours accounts for."""
+
+    session_id: UUID
+    orphans: tuple[InstanceFact, ...] = field(default=())
+
+
+@transaction.atomic
+def apply_hello(node_id: UUID, hello: Hello) -> Intake:
+    """A stream of the node begins and replaces any earlier one. Raises Node.DoesNotExist.
+
+    A new boot id means that every process of the last boot is gone: what it held is released.
+    """
+    node = Node.objects.select_for_update().get(pk=node_id)
+    actor, changes, now = node_actor(node.pk), Changes(), timezone.now()
+    rebooted = bool(node.boot_id) and node.boot_id != hello.boot_id
+    node.session_id, node.last_seen_at = uuid7(), now
+    node.boot_id, node.address = hello.boot_id, hello.address
+    node.agent_version, node.facts = hello.agent_version, dict(hello.facts)
+    _bring_online(node, actor=actor, changes=changes)
+    node.save()
+    if rebooted:
+        record_audit("node.rebooted", subject=node, actor=actor, after={"boot_id": hello.boot_id})
+        _end_last_boot(node, hello.instances, actor=actor, changes=changes)
+    _apply_devices(node, hello.devices, actor=actor, changes=changes, now=now)
+    orphans = _apply_instances(node, hello.instances, actor=actor, changes=changes, now=now)
+    changes.publish()
+    return Intake(node.session_id, orphans)
+
+
+@transaction.atomic
+def apply_observed(node_id: UUID, session_id: UUID, observed: Observed) -> Intake:
+    """One report of a running stream. Raises SessionSuperseded when another stream speaks for the node by now."""
+    node = Node.objects.select_for_update().filter(pk=node_id, session_id=session_id).first()
+    if node is None:
+        raise SessionSuperseded
+    actor, changes, now = node_actor(node.pk), Changes(), timezone.now()
+    node.last_seen_at = now
+    _bring_online(node, actor=actor, changes=changes)
+    node.save(update_fields=["last_seen_at", "state"])
+    _apply_devices(node, observed.devices, actor=actor, changes=changes, now=now)
+    orphans = _apply_instances(node, observed.instances, actor=actor, changes=changes, now=now)
+    _apply_load(node, observed.load)
+    changes.publish()
+    return Intake(session_id, orphans)
+
+
+def _bring_online(node: Node, *, actor: Actor, changes: Changes) -> None:
+    if node.state == NodeState.ONLINE:
+        return
+    before, node.state = node.state, NodeState.ONLINE
+    record_audit(
+        "node.state_changed", subject=node, actor=actor, before={"state": before}, after={"state": NodeState.ONLINE}
+    )
+    changes.add(Section.POOL, node.pk)
+    changes.add(Section.DESIRED, node.pk)
+
+
+def _end_last_boot(node: Node, running: Sequence[InstanceFact], *, actor: Actor, changes: Changes) -> None:
+    alive = {fact.instance_id for fact in running}
+    for instance in _locked_instances(node):
+        if instance.pk in alive or State(instance.state) not in HOLDS_PROCESS | {State.FAILED}:
+            continue
+        instance.desire = InstanceDesire.STOPPED
+        instance.save(update_fields=["desire"])
+        move(instance, State.STOPPED, reason="Its node was restarted.", actor=actor, changes=changes)
+    stale = Lease.objects.select_for_update(of=("self",)).filter(device__node=node, released_at__isnull=True)
+    for lease in stale.exclude(boot_id=node.boot_id):
+        if lease.holder.removeprefix("instance:") not in {str(pk) for pk in alive}:
+            release(lease, actor=actor, reason="the node was restarted", changes=changes)
+
+
+def _apply_devices(node: Node, facts: Sequence[DeviceFact], *, actor: Actor, changes: Changes, now: datetime) -> None:
+    known = {device.stable_id: device for device in Device.objects.filter(node=node)}
+    touched: list[Device] = []
+    for fact in facts:
+        device = known.pop(fact.stable_id, None)
+        if device is None:
+            device = Device(node=node, stable_id=fact.stable_id, kind=fact.kind, vendor=fact.vendor, name=fact.name)
+            _copy_fact(device, fact, now)
+            device.save(force_insert=True)
+            record_audit(
+                "device.discovered",
+                subject=device,
+                actor=actor,
+                after={"device": fact.stable_id, "memory_bytes": fact.memory_bytes},
+            )
+            changes.add(Section.POOL, device.pk)
+            continue
+        before = _standing(device)
+        _copy_fact(device, fact, now)
+        _note_standing(device, before, actor=actor, changes=changes)
+        touched.append(device)
+    for device in known.values():
+        if device.present:
+            before = _standing(device)
+            device.present, device.health, device.memory_used_bytes = False, "unknown", None
+            device.utilization, device.temperature_celsius = None, None
+            _note_standing(device, before, actor=actor, changes=changes)
+            touched.append(device)
+    Device.objects.bulk_update(touched, _DEVICE_FIELDS)
+
+
+_DEVICE_FIELDS = [
+    "kind", "vendor", "name", "index", "memory_bytes", "memory_used_bytes", "utilization", "temperature_celsius",
+    "health", "facts", "present", "observed_at",
+]  # fmt: skip
+
+
+def _copy_fact(device: Device, fact: DeviceFact, now: datetime) -> None:
+    device.kind, device.vendor, device.name, device.index = fact.kind, fact.vendor, fact.name, fact.index
+    device.memory_bytes, device.memory_used_bytes = fact.memory_bytes, fact.memory_used_bytes
+    device.utilization, device.temperature_celsius = fact.utilization, fact.temperature_celsius
+    device.health, device.facts, device.present, device.observed_at = fact.health, dict(fact.facts), True, now
+
+
+def _standing(device: Device) -> dict[str, object]:
+    return {"memory_bytes": device.memory_bytes, "health": device.health, "present": device.present}
+
+
+def _note_standing(device: Device, before: dict[str, object], *, actor: Actor, changes: Changes) -> None:
+    after = _standing(device)
+    if before != after:
+        record_audit("device.state_changed", subject=device, actor=actor, before=before, after=after)
+        changes.add(Section.POOL, device.pk)
+
+
+def _locked_instances(node: Node) -> list[Instance]:
+    rows = Instance.objects.select_for_update(of=("self",)).select_related("version__model", "node")
+    return list(rows.filter(node=node).exclude(state=InstanceState.STOPPED).order_by("pk"))
+
+
+def _apply_instances(
+    node: Node, facts: Sequence[InstanceFact], *, actor: Actor, changes: Changes, now: datetime
+) -> tuple[InstanceFact, ...]:
+    known = {instance.pk: instance for instance in _locked_instances(node)}
+    orphans: list[InstanceFact] = []
+    for fact in facts:
+        instance = known.get(fact.instance_id)
+        if instance is None:
+            if State(fact.state) in HOLDS_PROCESS:
+                orphans.append(fact)
+            continue
+        if fact.fencing_token != instance.fencing_token:
+            # A report about an earlier claim of the same instance says nothing about this one.
+            logger.warning("stale_report", node=node.name, instance=str(fact.instance_id), token=fact.fencing_token)
+            continue
+        _apply_instance(node, instance, fact, actor=actor, changes=changes, now=now)
+    return tuple(orphans)
+
+
+def _apply_instance(
+    node: Node, instance: Instance, fact: InstanceFact, *, actor: Actor, changes: Changes, now: datetime
+) -> None:
+    target = observed_target(
+        State(fact.state),
+        wanted_running=instance.desire == InstanceDesire.RUNNING,
+        has_process=fact.pid is not None,
+    )
+    started = None if fact.process_started_at is None else datetime.fromtimestamp(fact.process_started_at, tz=UTC)
+    seen = {
+        "host": node.address, "port": fact.port, "pid": fact.pid, "process_started_at": started,
+        "slots": fact.slots, "memory_rss_bytes": fact.memory_rss_bytes, "restarts": fact.restarts,
+    }  # fmt: skip
+    changed = [name for name, value in seen.items() if getattr(instance, name) != value]
+    if changed:
+        for name in changed:
+            setattr(instance, name, seen[name])
+        instance.save(update_fields=changed)
+        if {"host", "port", "slots"} & set(changed):
+            changes.add(Section.ENDPOINTS, instance.pk)
+    try:
+        move(instance, target, reason=fact.reason, actor=actor, changes=changes, now=now)
+    except IllegalTransition as error:
+        logger.warning("illegal_report", node=node.name, instance=str(instance.pk), error=str(error))
+
+
+def _apply_load(node: Node, facts: Sequence[EngineLoadFact]) -> None:
+    for fact in facts:
+        Instance.objects.filter(pk=fact.instance_id, node=node).exclude(
+            running_requests=fact.running, waiting_requests=fact.waiting, kv_used=fact.kv_used
+        ).update(running_requests=fact.running, waiting_requests=fact.waiting, kv_used=fact.kv_used)

@@ -1,0 +1,92 @@
+"""Nodes and the tokens of their agents. A token leaves this module once, as a return value."""
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from core.epochs import Section, bump_epoch
+from gpupool.models import Node
+from tenants.actor import Actor
+from tenants.services import InvalidInput, record_audit
+
+TOKEN_PREFIX: Final = "gn-"  # noqa: S105  # a prefix, not a secret
+_TOKEN_BYTES: Final = 32
+_MAX_TOKEN_LENGTH: Final = 200
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,118}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class NewNodeToken:
+    """A node and its agent's token, which is shown now or never."""
+
+    node: Node
+    token: str
+
+
+def _digest(token: str) -> str:
+    """SHA-256 as hex. No salt or stretching: the token is 256 random bits."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@transaction.atomic
+def create_node(name: str, *, actor: Actor) -> NewNodeToken:
+    """A node that its agent may connect as. Raises InvalidInput for a malformed or taken name."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput("name", "A node's name has letters, digits, dots, dashes and underscores, at most 120.")
+    if Node.objects.filter(name=name).exists():
+        raise InvalidInput("name", f"There is a node {name!r} already.")
+    token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    node = Node.objects.create(name=name, token_digest=_digest(token), token_last_four=token[-4:])
+    record_audit("node.created", subject=node, actor=actor, after={"name": name})
+    bump_epoch(Section.POOL, node.pk)
+    return NewNodeToken(node, token)
+
+
+@transaction.atomic
+def rotate_node_token(node_id: UUID, *, actor: Actor) -> NewNodeToken:
+    """A new token; the old one is refused at the next message of its stream. Raises Node.DoesNotExist."""
+    node = Node.objects.select_for_update().get(pk=node_id)
+    token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    node.token_digest, node.token_last_four, node.token_revoked_at = _digest(token), token[-4:], None
+    node.session_id = None  # ends the stream that the old token opened
+    node.save(update_fields=["token_digest", "token_last_four", "token_revoked_at", "session_id"])
+    record_audit("node.token_rotated", subject=node, actor=actor)
+    bump_epoch(Section.DESIRED, node.pk)
+    return NewNodeToken(node, token)
+
+
+@transaction.atomic
+def revoke_node_token(node_id: UUID, *, actor: Actor) -> Node:
+    """Refuse the agent from now on. Its engines keep serving; nothing new is placed. Raises Node.DoesNotExist."""
+    node = Node.objects.select_for_update().get(pk=node_id)
+    if node.token_revoked_at is None:
+        node.token_revoked_at, node.session_id = timezone.now(), None
+        node.save(update_fields=["token_revoked_at", "session_id"])
+        record_audit("node.token_revoked", subject=node, actor=actor)
+        bump_epoch(Section.DESIRED, node.pk)
+    return node
+
+
+def authenticate_node(token: str) -> Node | None:
+    """The node whose agent holds `token`; None for an unknown or revoked one."""
+    if not token.startswith(TOKEN_PREFIX) or len(token) > _MAX_TOKEN_LENGTH:
+        return None
+    return Node.objects.filter(token_digest=_digest(token), token_revoked_at__isnull=True).first()
+
+
+@transaction.atomic
+def set_node_cordoned(node_id: UUID, cordoned: bool, *, actor: Actor) -> Node:
+    """Place nothing new there (or place again); what runs keeps running. Raises Node.DoesNotExist."""
+    node = Node.objects.select_for_update().get(pk=node_id)
+    if node.cordoned != cordoned:
+        node.cordoned = cordoned
+        node.save(update_fields=["cordoned"])
+        record_audit("node.cordoned" if cordoned else "node.uncordoned", subject=node, actor=actor)
+        bump_epoch(Section.POOL, node.pk)
+    return node
