@@ -1,0 +1,65 @@
+"""`manage.py agent`: the node agent of this machine. Needs neither a database nor Valkey."""
+
+import asyncio
+import platform
+import re
+import signal
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from config.environment import Environment
+from gpupool.agent.link import NodeRefused
+from gpupool.agent.node import NodeAgent, NodeSettings
+from gpupool.agent.state import AgentAlreadyRuns
+from gpupool.discovery.host import HostSource
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+
+
+class Command(BaseCommand):
+    help = "Run the node agent: discover devices, start and watch engines as the controller desires."
+    requires_system_checks = ()
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--node", help="Name of this node; GATEHOUSE_NODE_NAME or the host name when left out.")
+        parser.add_argument(
+            "--stop-engines-on-exit",
+            action="store_true",
+            help="Stop the engines too when told to stop. By default they go on, and the next agent adopts them.",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        environment: Environment = settings.GATEHOUSE
+        node = options["node"] or environment.node_name or platform.node()
+        if not _NODE_NAME.fullmatch(node):
+            raise CommandError(f"{node!r} cannot be a node's name: use letters, digits, dots and dashes.")
+        if not environment.node_token:
+            raise CommandError("GATEHOUSE_NODE_TOKEN is not set: it is the token that was shown for this node.")
+        node_settings = NodeSettings(
+            node=node,
+            token=environment.node_token,
+            web_url=environment.public_web_url,
+            var_dir=environment.var_dir,
+            port_first=environment.engine_port_first,
+            port_count=environment.engine_port_count,
+            stop_engines_on_exit=options["stop_engines_on_exit"],
+        )
+        try:
+            asyncio.run(_run(node_settings, environment.host_memory_share))
+        except (NodeRefused, AgentAlreadyRuns, ValueError) as error:
+            raise CommandError(str(error)) from error
+        except OSError as error:
+            raise CommandError(f"The agent cannot use {environment.var_dir}: {error}.") from error
+
+
+async def _run(node_settings: NodeSettings, memory_share: float) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    agent = NodeAgent(node_settings, [HostSource(memory_share=memory_share)])
+    await agent.run(stop)

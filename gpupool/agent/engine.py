@@ -1,0 +1,161 @@
+"""One engine's life on this node: start, load, one warm-up token, serve, end."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import gpupool
+from gpupool.agent import artefacts
+from gpupool.agent.probe import ProbeFailed, ask
+from gpupool.agent.processes import EngineProcess, clean_environment, start_engine
+from gpupool.agent.state import MARK_VARIABLE
+from gpupool.engines.base import (
+    ArtefactRefused,
+    Engine,
+    EngineArgumentsRefused,
+    EngineLoad,
+    GivenDevice,
+    LaunchPlan,
+    LaunchRequest,
+)
+from gpupool.engines.registry import UnknownEngine, get_engine
+from gpupool.stream.messages import DesiredInstance
+
+_CODE_ROOT: Final = Path(gpupool.__file__).resolve().parent.parent
+_HEALTH_DEADLINE_SECONDS: Final = 3.0
+_LOADING_POLL_SECONDS: Final = 0.1
+
+
+class LaunchRefused(Exception):
+    """The row cannot be launched on this node as it is; the message is a sentence for the operator.
+
+    `retry` says whether trying again later can help although the row stays the same.
+    """
+
+    def __init__(self, message: str, *, retry: bool) -> None:
+        super().__init__(message)
+        self.retry = retry
+
+
+class NotServing(Exception):
+    """The engine did not come to serve; the message is a sentence for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A row that was checked and whose artefact was found."""
+
+    row: DesiredInstance
+    engine: Engine
+    model_path: Path
+    devices: tuple[GivenDevice, ...]
+
+
+def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepared:
+    """Check everything about a row that can be checked without starting it; reads the artefact's head.
+
+    Raises LaunchRefused.
+    """
+    try:
+        engine = get_engine(row.engine)
+        if engine.launch is None:
+            raise LaunchRefused(f"{engine.title} cannot be started by the pool, only attached.", retry=False)
+        engine.launch.check_args(row.engine_args)
+        path = artefacts.locate(row.artefact_uri)
+        engine.launch.check_artefact(*artefacts.read_head(path, engine.launch.artefact_head_bytes))
+    except (UnknownEngine, EngineArgumentsRefused, artefacts.ArtefactUriRefused) as error:
+        raise LaunchRefused(str(error.args[0]), retry=False) from error
+    except (artefacts.ArtefactMissing, ArtefactRefused) as error:
+        raise LaunchRefused(str(error), retry=True) from error
+    except OSError as error:
+        raise LaunchRefused(f"The artefact {row.artefact_uri} cannot be read: {error.strerror}.", retry=True) from error
+    given: list[GivenDevice] = []
+    for device_id in row.device_ids:
+        device = devices.get(device_id)
+        if device is None:
+            raise LaunchRefused(f"This node has no device {device_id} now.", retry=True)
+        given.append(device)
+    return Prepared(row, engine, path, tuple(given))
+
+
+def launch(prepared: Prepared, *, port: int, mark: str, log_path: Path) -> tuple[LaunchPlan, EngineProcess]:
+    """Start the process. Raises LaunchRefused when the machine does not let us."""
+    row, room = prepared.row, prepared.engine.launch
+    assert room is not None  # prepare refuses rows whose engine has none
+    plan = room.plan(
+        LaunchRequest(
+            python=sys.executable,
+            model_path=prepared.model_path,
+            served_name=row.served_name,
+            port=port,
+            devices=prepared.devices,
+            memory_bytes=row.memory_bytes,
+            engine_args=row.engine_args,
+        )
+    )
+    env = clean_environment(os.environ) | {"PYTHONPATH": str(_CODE_ROOT)} | dict(plan.env) | {MARK_VARIABLE: mark}
+    try:
+        return plan, start_engine(plan.argv, env=env, log_path=log_path, cwd=log_path.parent)
+    except OSError as error:
+        raise LaunchRefused(f"The engine's process cannot be started: {error.strerror}.", retry=True) from error
+
+
+async def until_loaded(engine: Engine, process: EngineProcess, port: int) -> None:
+    """Return once the engine itself answers its health endpoint with 200.
+
+    A stranger that answers on the port is not taken for it: the engine will find its port taken and exit.
+    The caller bounds the wait and watches for the process's end.
+    """
+    while True:
+        if await is_healthy(engine, port) and process.listens_on(port) is not False:
+            return
+        await asyncio.sleep(_LOADING_POLL_SECONDS)
+
+
+async def warm_up(engine: Engine, port: int, served_name: str, *, deadline_seconds: float) -> None:
+    """Let the engine decode one token, so that the first real request does not pay for it. Raises NotServing."""
+    try:
+        answer = await ask(port, engine.wire.warm_up(served_name), deadline_seconds=deadline_seconds)
+    except ProbeFailed as error:
+        raise NotServing(f"The warm-up token did not come: {error}.") from error
+    if answer.status != 200:
+        raise NotServing(f"The warm-up request was answered with status {answer.status}.")
+
+
+async def is_healthy(engine: Engine, port: int) -> bool:
+    """Whether the engine's health endpoint answers with 200 in time."""
+    try:
+        answer = await ask(port, engine.wire.health(), deadline_seconds=_HEALTH_DEADLINE_SECONDS)
+    except ProbeFailed:
+        return False
+    return answer.status == 200
+
+
+async def read_load(engine: Engine, port: int, *, deadline_seconds: float) -> EngineLoad:
+    """The engine's load now; all unknown when it does not say in time."""
+    request = engine.wire.metrics()
+    if request is None:
+        return EngineLoad()
+    try:
+        answer = await ask(port, request, deadline_seconds=deadline_seconds)
+    except ProbeFailed:
+        return EngineLoad()
+    if answer.status != 200:
+        return EngineLoad()
+    return engine.wire.parse_load(answer.body.decode("utf-8", errors="replace"))
+
+
+async def terminate(process: EngineProcess, *, grace_seconds: float) -> None:
+    """SIGTERM, then SIGKILL after `grace_seconds`; returns when the process has ended."""
+    process.signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(grace_seconds):
+            await process.ended()
+    except TimeoutError:
+        process.signal(signal.SIGKILL)
+        await process.ended()

@@ -1,0 +1,82 @@
+"""Small HTTP requests to this node's engines: one connection each, a deadline over the whole, a bounded answer."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Final
+
+import httptools
+
+from gpupool.engines.base import WireRequest
+
+_LARGEST_ANSWER_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An engine's whole answer."""
+
+    status: int
+    body: bytes
+
+
+class ProbeFailed(Exception):
+    """No whole answer came in time; the message says why, for the middle of a sentence."""
+
+
+class _Collector:
+    """What httptools calls back into."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.complete = False
+
+    def on_body(self, data: bytes) -> None:
+        self.body += data
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+async def ask(port: int, request: WireRequest, *, deadline_seconds: float, host: str = "127.0.0.1") -> Answer:
+    """Send `request` and read the answer. Raises ProbeFailed."""
+    try:
+        async with asyncio.timeout(deadline_seconds):
+            return await _ask(host, port, request)
+    except TimeoutError:
+        raise ProbeFailed(f"no answer to {request.path} within {deadline_seconds:g} s") from None
+    except OSError as error:
+        raise ProbeFailed(f"{request.path}: {error.strerror or error}") from error
+    except httptools.HttpParserError as error:
+        raise ProbeFailed(f"{request.path}: the answer is not HTTP") from error
+
+
+async def _ask(host: str, port: int, request: WireRequest) -> Answer:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        head = f"{request.method} {request.path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n"
+        if request.body:
+            head += f"content-type: application/json\r\ncontent-length: {len(request.body)}\r\n"
+        writer.write(head.encode("ascii") + b"\r\n" + request.body)
+        collector = _Collector()
+        parser = httptools.HttpResponseParser(collector)
+        while not collector.complete:
+            data = await reader.read(65_536)
+            if not data:
+                break
+            parser.feed_data(data)
+            if len(collector.body) > _LARGEST_ANSWER_BYTES:
+                raise ProbeFailed(f"the answer to {request.path} is too large")
+        status: int = parser.get_status_code()
+        if not collector.complete and (status == 0 or not _ends_by_close(parser)):
+            raise ProbeFailed(f"{request.path}: the connection was closed in mid-answer")
+        return Answer(status, bytes(collector.body))
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def _ends_by_close(parser: httptools.HttpResponseParser) -> bool:
+    """Whether a closed connection is a proper end: an answer of HTTP/1.0 style without a length."""
+    return str(parser.get_http_version()) == "1.0"

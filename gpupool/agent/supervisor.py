@@ -1,0 +1,258 @@
+"""Brings the node's engines in line with the desired rows; the decisions are `policies.node_reconcile`'s."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, assert_never
+from uuid import UUID
+
+import structlog
+
+from core.clock import Clock
+from gpupool.agent.adoption import adopt_all
+from gpupool.agent.life import EngineLife, Timings, Workshop
+from gpupool.agent.logs import trim
+from gpupool.agent.ports import PortRange
+from gpupool.agent.state import InstanceRecord, StateDir
+from gpupool.engines.base import GivenDevice
+from gpupool.policies.node_reconcile import Forget, Ignore, Known, Phase, Start, Stop, Wish, decide, next_due
+from gpupool.stream.messages import DesiredInstance, EngineLoadFact, InstanceFact
+
+log = structlog.get_logger(__name__)
+
+_RESYNC_SECONDS: Final = 5.0
+
+
+class Supervisor:
+    """All engines of this node."""
+
+    def __init__(
+        self,
+        *,
+        state: StateDir,
+        log_dir: Path,
+        ports: PortRange,
+        clock: Clock,
+        devices: Callable[[], Mapping[str, GivenDevice]],
+        device_bytes: Callable[[str], int | None] = lambda device_id: None,
+        on_change: Callable[[], None] = lambda: None,
+        timings: Timings | None = None,
+    ) -> None:
+        """`on_change` is called when something changed that the web process should hear of soon."""
+        self._wake = asyncio.Event()
+        self._shop = Workshop(
+            state=state,
+            log_dir=log_dir,
+            ports=ports,
+            ports_in_use=self._ports_in_use,
+            devices=devices,
+            on_change=on_change,
+            on_end=self._wake.set,
+            clock=clock,
+            timings=timings or Timings(),
+        )
+        self._device_bytes = device_bytes
+        self._lives: dict[UUID, EngineLife] = {}
+        self._rows: dict[UUID, DesiredInstance] | None = None  # None: nothing heard since this agent started
+        self._fences: dict[str, int] = {}
+        self._ignored: dict[UUID, str] = {}
+        self._connected = False
+
+    async def adopt(self) -> None:
+        """Take over what an earlier agent of this node left running; call once, before `run`."""
+        self._fences = self._shop.state.load_fences()
+        for adopted in await adopt_all(self._shop.state):
+            life = EngineLife(adopted.record, self._shop)
+            self._lives[life.instance_id] = life
+            if adopted.process is not None:
+                log.info(
+                    "agent.engine_adopted",
+                    instance_id=str(life.instance_id),
+                    pid=adopted.process.pid,
+                    phase=adopted.record.phase,
+                )
+                life.take_over(adopted.process)
+
+    async def run(self) -> None:
+        """Reconcile whenever something changes, until cancelled. Engines outlive the cancellation."""
+        try:
+            while True:
+                self._wake.clear()
+                self._reconcile()
+                self._trim_logs()
+                now = self._shop.clock.monotonic()
+                due = next_due(self._wishes(), self._known(), now=now)
+                wait = _RESYNC_SECONDS if due is None else min(_RESYNC_SECONDS, due - now)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
+        finally:
+            for life in self._lives.values():
+                await life.let_go()
+
+    def set_desired(self, rows: list[DesiredInstance]) -> None:
+        """The whole desired state of this node, as just read from the web process."""
+        self._rows = {row.instance_id: row for row in rows}
+        self._connected = True
+        self._raise_fences(rows)
+        self._wake.set()
+
+    def set_disconnected(self) -> None:
+        """Nobody speaks for the desired state now: keep serving, start nothing."""
+        self._connected = False
+        self._wake.set()
+
+    def facts(self) -> list[InstanceFact]:
+        """Every engine as it is now, and an answer to every row that asks for one."""
+        facts = [_fact(life) for life in self._lives.values()]
+        for row in (self._rows or {}).values():
+            if row.instance_id in self._lives:
+                continue
+            if row.state == "stopped":  # the web process waits for this word before it lets the lease go
+                facts.append(_absent(row, Phase.STOPPED, "It does not run on this node."))
+            elif row.instance_id in self._ignored:
+                facts.append(_absent(row, Phase.FAILED, self._ignored[row.instance_id]))
+        return facts
+
+    def loads(self) -> list[EngineLoadFact]:
+        """Load of the engines that serve, as they said last."""
+        return [
+            EngineLoadFact(
+                instance_id=life.instance_id,
+                running=life.load.running,
+                waiting=life.load.waiting,
+                kv_used=life.load.kv_used,
+            )
+            for life in self._lives.values()
+            if life.phase in (Phase.READY, Phase.DRAINING)
+        ]
+
+    def memory_by_device(self) -> dict[str, int]:
+        """Resident bytes of this node's engines by device; an engine on several counts on its first."""
+        used: dict[str, int] = {}
+        for life in self._lives.values():
+            rss = life.process.rss_bytes() if life.process is not None else None
+            if rss is not None and life.record.row.device_ids:
+                device = life.record.row.device_ids[0]
+                used[device] = used.get(device, 0) + rss
+        return used
+
+    async def stop_all(self) -> None:
+        """Stop every engine without draining, and start none any more."""
+        self._rows, self._connected = None, False
+        for life in self._lives.values():
+            life.stop(0.0, "The agent was told to stop its engines.")
+        for life in list(self._lives.values()):
+            await life.ended()
+
+    def _reconcile(self) -> None:
+        now = self._shop.clock.monotonic()
+        actions = decide(self._wishes(), self._known(), connected=self._connected, now=now, fences=self._fences)
+        ignored: dict[UUID, str] = {}
+        for action in actions:
+            match action:
+                case Start(instance_id=instance_id):
+                    self._start(instance_id)
+                case Stop(instance_id=instance_id, drain_seconds=drain_seconds, reason=reason):
+                    self._lives[instance_id].stop(drain_seconds, reason)
+                case Forget(instance_id=instance_id):
+                    del self._lives[instance_id]
+                    self._shop.state.forget(instance_id)
+                    self._shop.on_change()
+                case Ignore(instance_id=instance_id, reason=reason):
+                    ignored[instance_id] = reason
+                    if self._ignored.get(instance_id) != reason:
+                        log.warning("agent.row_ignored", instance_id=str(instance_id), reason=reason)
+                        self._shop.on_change()
+                case _:
+                    assert_never(action)
+        self._ignored = ignored
+
+    def _start(self, instance_id: UUID) -> None:
+        assert self._rows is not None  # only a row asks for a start
+        row, old = self._rows[instance_id], self._lives.get(instance_id)
+        record = InstanceRecord(row=row, phase=Phase.STAGING)
+        failures = 0
+        if old is not None:
+            record.restarts = old.record.restarts
+            record.reason = old.record.reason
+            if old.record.row.fencing_token == row.fencing_token:
+                failures = old.failures
+        self._lives[instance_id] = EngineLife(record, self._shop, failures=failures)
+        self._lives[instance_id].begin()
+        self._shop.on_change()
+
+    def _wishes(self) -> list[Wish] | None:
+        return None if self._rows is None else [self._wish(row) for row in self._rows.values()]
+
+    def _wish(self, row: DesiredInstance) -> Wish:
+        sizes = [self._device_bytes(device) for device in row.device_ids]
+        return Wish(
+            instance_id=row.instance_id,
+            running=row.state == "running",
+            fencing_token=row.fencing_token,
+            device_ids=frozenset(row.device_ids),
+            drain_seconds=row.drain_seconds,
+            whole_device=bool(sizes) and all(size is not None and row.memory_bytes >= size for size in sizes),
+        )
+
+    def _known(self) -> list[Known]:
+        return [
+            Known(
+                instance_id=life.instance_id,
+                fencing_token=life.record.row.fencing_token,
+                device_ids=frozenset(life.record.row.device_ids),
+                phase=life.phase,
+                alive=life.alive,
+                start_after=life.start_after,
+            )
+            for life in self._lives.values()
+        ]
+
+    def _ports_in_use(self) -> set[int]:
+        return {life.record.port for life in self._lives.values() if life.process is not None and life.record.port}
+
+    def _raise_fences(self, rows: list[DesiredInstance]) -> None:
+        raised = dict(self._fences)
+        for row in rows:
+            for device in row.device_ids:
+                raised[device] = max(raised.get(device, 0), row.fencing_token)
+        if raised != self._fences:
+            self._fences = raised
+            try:
+                self._shop.state.save_fences(raised)
+            except OSError as error:
+                log.error("agent.fences_not_saved", error=str(error))
+
+    def _trim_logs(self) -> None:
+        for life in self._lives.values():
+            if life.record.log_path is not None and life.process is not None:
+                trim(Path(life.record.log_path))
+
+
+def _fact(life: EngineLife) -> InstanceFact:
+    record, process = life.record, life.process
+    return InstanceFact(
+        instance_id=life.instance_id,
+        state=record.phase,
+        lease_id=record.row.lease_id,
+        fencing_token=record.row.fencing_token,
+        port=record.port if process is not None else None,
+        pid=record.pid,
+        process_started_at=record.process_started_at,
+        reason=record.reason,
+        memory_rss_bytes=process.rss_bytes() if process is not None else None,
+        slots=record.slots,
+        restarts=record.restarts,
+    )
+
+
+def _absent(row: DesiredInstance, phase: Phase, reason: str) -> InstanceFact:
+    return InstanceFact(
+        instance_id=row.instance_id,
+        state=phase,
+        lease_id=row.lease_id,
+        fencing_token=row.fencing_token,
+        reason=reason,
+    )

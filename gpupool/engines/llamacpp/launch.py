@@ -1,0 +1,99 @@
+"""How the pool starts llama.cpp: its own server, from the xllamacpp wheel, in a process of its own."""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from gpupool.engines.base import (
+    ArtefactRefused,
+    EngineArgs,
+    EngineArgumentsRefused,
+    LaunchPlan,
+    LaunchRequest,
+    device_environment,
+)
+from gpupool.engines.llamacpp.gguf import HEAD_BYTES, read_head
+
+EXIT_ADDRESS_IN_USE: Final = 98  # EADDRINUSE; what serve.py exits with
+
+Tokens = Annotated[int, msgspec.Meta(ge=64, le=4_194_304)]
+Slots = Annotated[int, msgspec.Meta(ge=1, le=256)]
+Threads = Annotated[int, msgspec.Meta(ge=1, le=512)]
+Batch = Annotated[int, msgspec.Meta(ge=32, le=65_536)]
+Layers = Annotated[int, msgspec.Meta(ge=-1, le=10_000)]
+
+
+class LlamaCppArgs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`engine_args` of a version that llama.cpp runs."""
+
+    n_ctx: Tokens = 4096  # tokens of context over all slots; each slot has n_ctx / n_parallel
+    n_parallel: Slots = 2  # slots: requests decoded at the same time
+    n_threads: Threads | None = None  # all cores when absent
+    n_batch: Batch | None = None  # tokens of a logical prompt batch
+    n_ubatch: Batch | None = None  # tokens of a physical one
+    n_gpu_layers: Layers | None = None  # -1: all; with no GPU in the lease, none
+
+
+class LlamaCppLaunch:
+    """Launch plans for llama.cpp."""
+
+    address_in_use_exit_code: int | None = EXIT_ADDRESS_IN_USE
+    artefact_head_bytes: int = HEAD_BYTES
+
+    def check_args(self, engine_args: EngineArgs) -> None:
+        parse_args(engine_args)
+
+    def check_artefact(self, head: bytes, size_bytes: int) -> None:
+        try:
+            header = read_head(head)
+        except ValueError as error:
+            raise ArtefactRefused(f"This is not a GGUF model that llama.cpp can load: {error}.") from error
+        if header.tensor_count == 0:
+            raise ArtefactRefused("This GGUF file holds no tensors: it is not a model.")
+        if size_bytes <= HEAD_BYTES:
+            raise ArtefactRefused("This GGUF file ends after its header: it was not copied whole.")
+
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
+        args = parse_args(request.engine_args)
+        on_gpu = any(device.kind == "gpu" for device in request.devices)
+        options: dict[str, int | str | None] = {
+            "--model": str(request.model_path),
+            "--host": request.host,
+            "--port": request.port,
+            "--alias": request.served_name,
+            "--ctx-size": args.n_ctx,
+            "--parallel": args.n_parallel,
+            "--threads": args.n_threads,
+            "--batch-size": args.n_batch,
+            "--ubatch-size": args.n_ubatch,
+            "--gpu-layers": args.n_gpu_layers if on_gpu else 0,
+        }
+        argv = [request.python, "-m", "gpupool.engines.llamacpp.serve"]
+        for option, value in options.items():
+            if value is not None:
+                argv += [option, str(value)]
+        return LaunchPlan(
+            argv=tuple(argv),
+            port=request.port,
+            health_path="/health",
+            slots=args.n_parallel,
+            env=device_environment(request.devices),
+        )
+
+
+def parse_args(engine_args: EngineArgs) -> LlamaCppArgs:
+    """Raises EngineArgumentsRefused with a sentence that names the argument and what it may be."""
+    known = LlamaCppArgs.__struct_fields__
+    for name in engine_args:
+        if name not in known:
+            raise EngineArgumentsRefused(f"llama.cpp takes no argument {name!r}; it takes {', '.join(known)}.")
+    try:
+        args = msgspec.convert(dict(engine_args), LlamaCppArgs)
+    except msgspec.ValidationError as error:
+        raise EngineArgumentsRefused(f"llama.cpp does not take these arguments: {error}.") from error
+    if args.n_ctx // args.n_parallel < 64:
+        raise EngineArgumentsRefused(
+            f"llama.cpp shares n_ctx {args.n_ctx} among n_parallel {args.n_parallel} slots: "
+            "under 64 tokens are left for each."
+        )
+    return args

@@ -1,0 +1,13 @@
+"""Load of a llama.cpp server from its `/metrics` (started with `--metrics`)."""
+
+from gpupool.engines.base import EngineLoad
+from gpupool.engines.prometheus import count, gauge_sum, share
+
+
+def parse_load(prometheus_text: str) -> EngineLoad:
+    """Requests decoding and deferred. KV use only from builds that still report it (before mid-2025)."""
+    return EngineLoad(
+        running=count(gauge_sum(prometheus_text, "llamacpp:requests_processing")),
+        waiting=count(gauge_sum(prometheus_text, "llamacpp:requests_deferred")),
+        kv_used=share(gauge_sum(prometheus_text, "llamacpp:kv_cache_usage_ratio")),
+    )

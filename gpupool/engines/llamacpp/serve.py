@@ -1,0 +1,76 @@
+"""One llama.cpp server in a process of its own: `python -m gpupool.engines.llamacpp.serve --model F --port N`.
+
+Imports nothing of ours, so that an engine costs only what llama.cpp costs. Exits with EADDRINUSE (98)
+when the port was taken, so that the agent can try the next one, and 1 when the model did not load.
+"""
+
+import argparse
+import errno
+import socket
+import sys
+import threading
+
+import xllamacpp
+
+
+def main() -> None:
+    """Serve until a signal ends the process."""
+    options = _parse()
+    params = xllamacpp.CommonParams()
+    params.model.path = options.model
+    params.hostnames = [options.host]
+    params.port = options.port
+    params.model_alias = {options.alias}
+    params.n_ctx = options.ctx_size
+    params.n_parallel = options.parallel
+    params.n_gpu_layers = options.gpu_layers
+    if options.threads is not None:
+        params.cpuparams.n_threads = options.threads
+    if options.batch_size is not None:
+        params.n_batch = options.batch_size
+    if options.ubatch_size is not None:
+        params.n_ubatch = options.ubatch_size
+    params.endpoint_metrics = True
+    params.endpoint_slots = True
+    params.ui = False  # people look at the console; the engine is for the relay alone
+    try:
+        server = xllamacpp.Server(params)
+    except RuntimeError as error:
+        # The server only says that it failed. Whether it was the port is asked after the fact, not before:
+        # asking first and binding later is the race this exit code exists for.
+        if _taken(options.host, options.port):
+            sys.stderr.write(f"serve: port {options.port} is in use\n")
+            sys.exit(errno.EADDRINUSE)
+        sys.exit(f"serve: {error}")
+    sys.stderr.write(f"serve: listening on {server.listening_address}\n")
+    sys.stderr.flush()
+    threading.Event().wait()
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gpupool.engines.llamacpp.serve")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--alias", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--ctx-size", type=int, default=4096)
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--gpu-layers", type=int, default=-1)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--ubatch-size", type=int)
+    return parser.parse_args()
+
+
+def _taken(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
+if __name__ == "__main__":
+    main()

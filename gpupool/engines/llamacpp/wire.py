@@ -1,0 +1,41 @@
+"""How to talk to a llama.cpp server."""
+
+import msgspec
+
+from gpupool.engines.base import EngineLoad, WireRequest
+from gpupool.engines.llamacpp.load import parse_load
+
+
+class _ListedModel(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_ListedModel]
+
+
+class LlamaCppWire:
+    """`/health` answers 503 while the model loads and 200 after."""
+
+    def health(self) -> WireRequest:
+        return WireRequest("GET", "/health")
+
+    def models(self) -> WireRequest:
+        return WireRequest("GET", "/v1/models")
+
+    def parse_models(self, body: bytes) -> tuple[str, ...]:
+        try:
+            return tuple(model.id for model in msgspec.json.decode(body, type=_ModelList).data)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not llama.cpp's list of models: {error}") from error
+
+    def metrics(self) -> WireRequest | None:
+        return WireRequest("GET", "/metrics")
+
+    def warm_up(self, served_name: str) -> WireRequest:
+        # cache_prompt off: the warm-up must not leave a prompt in a slot that a first request could be matched to.
+        body = {"model": served_name, "prompt": "Hello", "max_tokens": 1, "temperature": 0, "cache_prompt": False}
+        return WireRequest("POST", "/v1/completions", msgspec.json.encode(body))
+
+    def parse_load(self, prometheus_text: str) -> EngineLoad:
+        return parse_load(prometheus_text)

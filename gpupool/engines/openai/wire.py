@@ -1,0 +1,41 @@
+"""Any server that speaks the OpenAI API and nothing more."""
+
+import msgspec
+
+from gpupool.engines.base import EngineLoad, WireRequest
+from gpupool.engines.openai.load import parse_load
+
+
+class _ListedModel(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_ListedModel]
+
+
+class OpenAIWire:
+    """The least that an OpenAI-compatible server answers to."""
+
+    def health(self) -> WireRequest:
+        # There is no health endpoint in OpenAI's API; the list of models is the cheapest thing that proves life.
+        return WireRequest("GET", "/v1/models")
+
+    def models(self) -> WireRequest:
+        return WireRequest("GET", "/v1/models")
+
+    def parse_models(self, body: bytes) -> tuple[str, ...]:
+        try:
+            return tuple(model.id for model in msgspec.json.decode(body, type=_ModelList).data)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not an OpenAI list of models: {error}") from error
+
+    def metrics(self) -> WireRequest | None:
+        return None
+
+    def warm_up(self, served_name: str) -> WireRequest:
+        body = msgspec.json.encode({"model": served_name, "prompt": "Hello", "max_tokens": 1, "temperature": 0})
+        return WireRequest("POST", "/v1/completions", body)
+
+    def parse_load(self, prometheus_text: str) -> EngineLoad:
+        return parse_load(prometheus_text)

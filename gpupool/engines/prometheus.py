@@ -1,0 +1,51 @@
+"""Reading a few gauges out of Prometheus text, tolerant of everything else in it."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final
+
+_SAMPLE: Final = re.compile(
+    r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{[^\n]*\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$", re.MULTILINE
+)
+
+
+def samples(text: str, name: str) -> Iterator[float]:
+    """Values of every series called `name`, whatever its labels; NaN, infinities and broken lines are left out."""
+    for match in _SAMPLE.finditer(text):
+        if match[1] != name:
+            continue
+        try:
+            value = float(match[2])
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            yield value
+
+
+def gauge_sum(text: str, *names: str) -> float | None:
+    """The sum over the series of the first of `names` that occurs; None when none does."""
+    for name in names:
+        found = list(samples(text, name))
+        if found:
+            return sum(found)
+    return None
+
+
+def gauge_max(text: str, *names: str) -> float | None:
+    """The largest over the series of the first of `names` that occurs; None when none does."""
+    for name in names:
+        found = list(samples(text, name))
+        if found:
+            return max(found)
+    return None
+
+
+def count(value: float | None) -> int | None:
+    """A gauge of things as a whole number; None for unknown and for a negative one, which means nothing."""
+    return None if value is None or value < 0 else round(value)
+
+
+def share(value: float | None) -> float | None:
+    """A gauge between 0 and 1; None for unknown and outside values (no clamping: they would be another unit)."""
+    return None if value is None or not 0 <= value <= 1 else value

@@ -1,0 +1,13 @@
+"""Load of a vLLM server from its `/metrics`; names changed between its engines V0 and V1."""
+
+from gpupool.engines.base import EngineLoad
+from gpupool.engines.prometheus import count, gauge_max, gauge_sum, share
+
+
+def parse_load(prometheus_text: str) -> EngineLoad:
+    """Summed over the engine's replicas; KV use is the fullest replica's, for that one will refuse first."""
+    return EngineLoad(
+        running=count(gauge_sum(prometheus_text, "vllm:num_requests_running")),
+        waiting=count(gauge_sum(prometheus_text, "vllm:num_requests_waiting")),
+        kv_used=share(gauge_max(prometheus_text, "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")),
+    )
