@@ -119,7 +119,8 @@ def measure_round(proxy: Proxy, plan: Plan, *, half_load_rate: float, cpus: Sequ
         result = send_load(proxy.port, body, headers=proxy.headers, cpus=cpus, **options)  # type: ignore[arg-type]
         if result.complaint:
             seen.complaints.append(f"{proxy.name}, {what}: {result.complaint}")
-        proxy.settled()
+        if complaint := proxy.settled(result.ok, result.failed):
+            seen.complaints.append(f"{proxy.name}, {what}: {complaint}")
         return result
 
     load("warm-up", chat(), requests=plan.warm_up_requests, concurrency=plan.concurrency)
@@ -162,14 +163,14 @@ def measure_slow_streams(proxy: Proxy, plan: Plan, *, cpus: Sequence[int] | None
             limit_seconds=seconds * 3 + 30,
             cpus=cpus,
         )
-    proxy.settled()
+    complaint = result.complaint or proxy.settled(result.ok, result.failed)
     return SlowStreams(
         count=plan.slow_streams,
         failed=result.failed,
         seconds=result.seconds,
         longest_gap_ms=result.gap_ms.max if result.gap_ms else 0.0,
         kib_per_stream=peak.grown_bytes / 1024 / plan.slow_streams if proxy.pid is not None else None,
-        complaint=f"{proxy.name}, slow streams: {result.complaint}" if result.complaint else None,
+        complaint=f"{proxy.name}, slow streams: {complaint}" if complaint else None,
     )
 
 

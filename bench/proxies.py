@@ -23,8 +23,8 @@ class Proxy:
     port: int
     pid: int | None  # None: no proxy, the upstream itself
     headers: Mapping[str, str] = field(default_factory=dict)
-    settled: Callable[[], None] = lambda: None
-    """Returns once its work after the last answer (a ledger) is done."""
+    settled: Callable[[int, int], str | None] = lambda answered, failed: None
+    """Returns once its work after the last answer (a ledger) is done; a complaint when it was done wrongly."""
     helpers: Mapping[str, int] = field(default_factory=dict)
     """Processes beside it whose CPU is reported apart, by name."""
 

@@ -110,4 +110,6 @@ def _half_load_rate(proxies: Sequence[Proxy], plan: Plan) -> float:
     seen = send_load(proxy.port, chat(), requests=requests, concurrency=plan.concurrency, headers=proxy.headers)
     if seen.ok == 0:
         raise ToolError(f"{proxy.name} answered no request: {seen.complaint}")
+    if complaint := proxy.settled(seen.ok, seen.failed):
+        raise ToolError(complaint)
     return max(10.0, seen.requests / seen.seconds / 2)
