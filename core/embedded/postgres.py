@@ -18,7 +18,17 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from core.embedded.process import Account, StartError, can_search, free_port, last_lines, service_account, spawn, stop
+from core.embedded.process import (
+    Account,
+    StartError,
+    free_port,
+    give,
+    last_lines,
+    needs_search,
+    service_account,
+    spawn,
+    stop,
+)
 
 _USER: Final = "gatehouse"
 _START_ATTEMPTS: Final = 5
@@ -79,27 +89,27 @@ class PostgresServer:
         """Address of one database of the running server, with user and password."""
         return f"postgresql://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def start(self, *, preferred_port: int | None = None) -> None:
+    def start(self, *, port: int | None = None) -> None:
         """Make the data folder if there is none, start, and wait until a connection works.
 
+        On `port` exactly when it is given (a restart: others know the address), else on a free one.
         Raises StartError for data of another major version, a folder that cannot be used, or a
         server that does not come up (with the last lines of its log).
         """
         folder = binaries()
         self._account = service_account()
-        self._keep_search = self._account is not None and not (
-            can_search(self.data_dir.parent, self._account) and can_search(folder, self._account)
-        )
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        self._keep_search = needs_search(self._account, self.data_dir.parent, folder)
         self._check_major(folder)
         if not (self.data_dir / "PG_VERSION").exists():
             self._initialise(folder)
         self._end_leftover()
         for attempt in range(_START_ATTEMPTS):
-            self.port = free_port(preferred=preferred_port) if preferred_port else free_port()
+            self.port = port or free_port()
             if self._try_start(folder):
                 return
             taken = any("could not bind" in line or "Address already in use" in line for line in last_lines(self.log))
-            if not taken or attempt == _START_ATTEMPTS - 1:
+            if port or not taken or attempt == _START_ATTEMPTS - 1:
                 break
         lines = "\n".join(last_lines(self.log))
         raise StartError(f"PostgreSQL did not start; the last lines of {self.log}:\n{lines}")
@@ -140,9 +150,8 @@ class PostgresServer:
         password_file = self._password_file
         password_file.write_text(secrets.token_hex(24) + "\n")
         password_file.chmod(0o600)
-        if self._account:
-            os.chown(partial, self._account.uid, self._account.gid)
-            os.chown(password_file, self._account.uid, self._account.gid)
+        give(partial, self._account)
+        give(password_file, self._account)
         command = [str(folder / "initdb"), "-D", str(partial), "-U", _USER, "--pwfile", str(password_file)]
         command += ["-A", "scram-sha-256", "--encoding", "UTF8", "--no-locale"]
         command += ["--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"]

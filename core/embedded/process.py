@@ -16,6 +16,7 @@ from typing import Final
 
 _LAUNCHER: Final = Path(__file__).with_name("launch.py")
 _PORT_ATTEMPTS: Final = 50
+_SEARCH_CAPABILITIES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 SERVICE_USER: Final = "gatehouse"
 """The account that servers run as when we are root: PostgreSQL refuses to be root."""
 
@@ -63,9 +64,9 @@ def _make_account(name: str) -> pwd.struct_passwd:
     )
 
 
-def can_search(folder: Path, account: Account) -> bool:
-    """Whether `account` (by its own user and group alone) may pass every folder down to `folder`."""
-    for part in [*reversed(folder.resolve().parents), folder.resolve()]:
+def can_search(path: Path, account: Account) -> bool:
+    """Whether `account`, by its own user and group alone, may pass every folder to `path` and enter or run it."""
+    for part in [*reversed(path.resolve().parents), path.resolve()]:
         status = part.stat()
         if status.st_uid == account.uid:
             allowed = bool(status.st_mode & 0o100)
@@ -76,6 +77,27 @@ def can_search(folder: Path, account: Account) -> bool:
         if not allowed:
             return False
     return True
+
+
+def needs_search(account: Account | None, *paths: Path) -> bool:
+    """Whether a child run as `account` must keep a capability to reach the paths (a clone under a closed home)."""
+    return account is not None and not all(can_search(path, account) for path in paths)
+
+
+def may_keep_search() -> bool:
+    """Whether this process holds a capability that lets a child pass closed folders (Linux only)."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    permitted = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapPrm:")), 0)
+    return bool(permitted & _SEARCH_CAPABILITIES)
+
+
+def give(path: Path, account: Account | None) -> None:
+    """Make `account` the owner; does nothing when children run as ourselves."""
+    if account is not None:
+        os.chown(path, account.uid, account.gid)
 
 
 def spawn(

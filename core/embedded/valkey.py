@@ -16,7 +16,17 @@ from typing import Final
 
 import redis
 
-from core.embedded.process import StartError, free_port, last_lines, spawn, stop
+from core.embedded.process import (
+    Account,
+    StartError,
+    free_port,
+    give,
+    last_lines,
+    needs_search,
+    service_account,
+    spawn,
+    stop,
+)
 
 _START_ATTEMPTS: Final = 5
 _START_DEADLINE_SECONDS: Final = 30.0
@@ -64,6 +74,8 @@ class ValkeyServer:
         self._eviction = eviction
         self._databases = databases
         self._process: subprocess.Popen[bytes] | None = None
+        self._account: Account | None = None
+        self._keep_search = False
         self._password = ""
         self.port = 0
 
@@ -79,14 +91,19 @@ class ValkeyServer:
     def database_url(self, number: int) -> str:
         return f"redis://:{self._password}@127.0.0.1:{self.port}/{number}"
 
-    def start(self, *, preferred_port: int | None = None) -> None:
+    def start(self, *, port: int | None = None) -> None:
         """Start and wait until it answers and has loaded its data.
 
+        On `port` exactly when it is given (a restart: others know the address), else on a free one.
         Raises StartError when it does not come up, with the last lines of its log.
         """
         path = binary()
+        self._account = service_account()
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        self._keep_search = needs_search(self._account, self.data_dir.parent, path)
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        password_file = self.data_dir / "password"
+        give(self.data_dir, self._account)
+        password_file = self.data_dir.with_name(self.data_dir.name + ".password")
         with contextlib.suppress(FileNotFoundError):
             self._password = password_file.read_text().strip()
         if not self._password:
@@ -94,11 +111,11 @@ class ValkeyServer:
             password_file.touch(mode=0o600)
             password_file.write_text(self._password)
         for attempt in range(_START_ATTEMPTS):
-            self.port = free_port(preferred=preferred_port) if preferred_port else free_port()
+            self.port = port or free_port()
             if self._try_start(path):
                 return
             taken = any("Address already in use" in line for line in last_lines(self.log))
-            if not taken or attempt == _START_ATTEMPTS - 1:
+            if port or not taken or attempt == _START_ATTEMPTS - 1:
                 break
         lines = "\n".join(last_lines(self.log))
         raise StartError(f"Valkey did not start; the last lines of {self.log}:\n{lines}")
@@ -117,9 +134,12 @@ class ValkeyServer:
         config = self.data_dir / "valkey.conf"
         config.touch(mode=0o600)
         config.write_text(self._config())
+        give(config, self._account)
         self._process = spawn(
             [str(path), str(config)],
             log=self.log,
+            account=self._account,
+            keep_search=self._keep_search,
             environ={"PATH": os.environ.get("PATH", os.defpath)},
             cwd=self.data_dir,
         )

@@ -1,0 +1,29 @@
+"""`manage.py prepare`: migrate and make the first contents. `up` runs it and reads its answer."""
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from config.up.seed import seed
+from tenants.services import ensure_partitions
+
+
+class Command(BaseCommand):
+    help = "Migrates the database and makes tenant, people, key, model and node that are missing; answers as JSON."
+    requires_system_checks = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            call_command("migrate", interactive=False, verbosity=1, stdout=sys.stderr)
+            ensure_partitions()
+            environment = settings.GATEHOUSE
+            seeded = seed(node_name=environment.node_name, token_file=environment.var_dir / "run" / "node-token")
+        except OperationalError as error:
+            raise CommandError(f"PostgreSQL does not do what is needed: {error}") from error
+        json.dump(asdict(seeded), self.stdout)

@@ -1,0 +1,1 @@
+"""Everything on one machine: environment, servers, processes, first contents, and a supervisor over them."""
