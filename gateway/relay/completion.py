@@ -1,0 +1,285 @@
+"""What the gateway reads of an engine's answer, and the two things that it changes.
+
+The bytes pass as they came, except: the model name becomes the one that the client used, and the
+usage chunk that the gateway asked for, and not the client, is taken out of a stream. Every event is
+decoded into a few fields (half a microsecond with msgspec), never encoded again.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from gateway.relay.plan import Usage, UsageSource
+from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, scan_members
+from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, event_fields, with_data
+
+_NOTHING: Final = frozenset({b"", b"null", b'""', b"[]", b"{}"})
+_ABSENT: Final = msgspec.Raw(b"")
+_model_member = re.compile(rb'"model"[ \t]*:[ \t]*')
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: dict[str, msgspec.Raw] | None = None
+    text: msgspec.Raw = _ABSENT
+    finish_reason: msgspec.Raw = _ABSENT
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
+    model: msgspec.Raw = _ABSENT
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _UsageFields(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+_chunks = msgspec.json.Decoder(_Chunk)
+_usages = msgspec.json.Decoder(_UsageFields)
+_strings = msgspec.json.Decoder(str)
+
+
+def read_usage(raw: bytes) -> Usage | None:
+    """Token counts from an OpenAI `usage` object; None where it says nothing that can be used."""
+    try:
+        fields = _usages.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    counts = (fields.prompt_tokens, fields.completion_tokens)
+    if counts == (None, None) or any(count is not None and count < 0 for count in counts):
+        return None
+    details = fields.prompt_tokens_details
+    return Usage(
+        input_tokens=fields.prompt_tokens,
+        cached_tokens=details.cached_tokens if details else None,
+        output_tokens=fields.completion_tokens,
+        source=UsageSource.ENGINE,
+    )
+
+
+class CompletionStream:
+    """A streamed answer on its way to the client.
+
+    Until the first content, events are held back (comments are not): if the engine fails before it,
+    another can be asked and the client never knows. `feed` returns what may be told now.
+    """
+
+    __slots__ = (
+        "_client_name",
+        "_drop_usage",
+        "_held",
+        "_needle",
+        "_replacement",
+        "_splitter",
+        "committed",
+        "content_events",
+        "done",
+        "engine_request_id",
+        "error",
+        "finished",
+        "progress",
+        "usage",
+    )
+
+    def __init__(self, *, client_model: str, drop_usage: bool, event_bytes: int = DEFAULT_EVENT_BYTES) -> None:
+        self.committed = False  # content (or the end) has been handed out
+        self.content_events = 0
+        self.progress = 0  # events that are more than a heartbeat
+        self.finished = False  # a choice has said its finish_reason
+        self.done = False  # [DONE] has come
+        self.error: bytes | None = None  # the data of the engine's error event
+        self.usage: Usage | None = None
+        self.engine_request_id: str | None = None
+        self._client_name = msgspec.json.encode(client_model)
+        self._drop_usage = drop_usage
+        self._splitter = EventSplitter(event_bytes)
+        self._held: list[bytes] = []
+        self._needle = b""
+        self._replacement = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes from the engine; returns bytes for the client, b"" if there are none yet.
+
+        Stops at [DONE] (included) and before an error event (`error` then holds its data).
+        Raises EventTooLarge.
+        """
+        out: list[bytes] = []
+        for event in self._splitter.feed(data):
+            if self.done or self.error is not None:
+                break
+            self._take(event, out)
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def end(self) -> bytes:
+        """The engine has ended the body: what may still be told of it.
+
+        An unfinished event is taken as whole when it can be understood: some engines leave out the
+        last blank line.
+        """
+        out: list[bytes] = []
+        rest = self._splitter.rest
+        if rest.strip() and not self.done and self.error is None:
+            ending = b"\n" if rest.endswith((b"\n", b"\r")) else b"\n\n"
+            self._take(rest + ending, out)
+        if self.finished and not self.committed:
+            self._commit(out)
+        return b"".join(out)
+
+    def _take(self, event: bytes, out: list[bytes]) -> None:
+        if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+            name, data = b"", event[6:-2]
+        else:
+            name, fields_data = event_fields(event)
+            if fields_data is None:  # a comment, a retry time: no content, may pass at any time
+                out.append(event)
+                return
+            data = fields_data
+        if data == b"[DONE]":
+            self.done = True
+            self._commit(out)
+            out.append(event)
+            return
+        try:
+            chunk = _chunks.decode(data)
+        except msgspec.DecodeError:  # not ours to judge; but an event that says it is an error is one
+            chunk = _Chunk()
+        if name == b"error" or bytes(chunk.error) not in _NOTHING:
+            self.error = data
+            return
+        if self._take_fields(chunk, data):
+            return
+        model = chunk.model
+        if len(memoryview(model)) and bytes(model) != self._client_name:
+            event = self._echo_model(event, data, bytes(model))
+        if self.committed:
+            out.append(event)
+        elif self.content_events or self.finished:
+            self._commit(out)
+            out.append(event)
+        else:
+            self._held.append(event)
+
+    def _take_fields(self, chunk: _Chunk, data: bytes) -> bool:
+        """Note what the chunk says; True when it is to be taken out."""
+        choices = chunk.choices
+        if choices:
+            for choice in choices:
+                if _has_content(choice):
+                    self.content_events += 1
+                    self.progress += 1
+                if bytes(choice.finish_reason) not in _NOTHING:
+                    self.finished = True
+                    self.progress += 1
+        usage = bytes(chunk.usage)
+        if usage not in _NOTHING:
+            self.usage = read_usage(usage) or self.usage
+            self.progress += 1
+            if self._drop_usage and choices is not None and not choices:
+                return True
+        if self.engine_request_id is None:
+            self.engine_request_id = _text_member(data, "id")
+        return False
+
+    def _commit(self, out: list[bytes]) -> None:
+        self.committed = True
+        out.extend(self._held)
+        self._held.clear()
+
+    def _echo_model(self, event: bytes, data: bytes, engine_name: bytes) -> bytes:
+        if event.count(b'"model"') == 1:
+            if self._needle and self._needle in event:
+                return event.replace(self._needle, self._replacement, 1)
+            member = _model_member.search(event)
+            if member is not None and event.startswith(engine_name, member.end()):
+                self._needle = member[0] + engine_name
+                self._replacement = member[0] + self._client_name
+                return event.replace(self._needle, self._replacement, 1)
+        try:
+            start, end = scan_members(data)["model"][2:]
+        except (DuplicateMember, MalformedJson):
+            return event
+        edited = apply_edits(data, [(start, end, self._client_name)])
+        return event.replace(data, edited, 1) if data in event else with_data(event, edited)
+
+
+def _has_content(choice: _Choice) -> bool:
+    if choice.delta is not None:
+        for name, value in choice.delta.items():
+            if name != "role" and bytes(value) not in _NOTHING:
+                return True
+    return bytes(choice.text) not in _NOTHING
+
+
+def _text_member(data: bytes, name: str) -> str | None:
+    try:
+        span = scan_members(data).get(name)
+        return _strings.decode(data[span[2] : span[3]]) if span else None
+    except (DuplicateMember, MalformedJson, msgspec.DecodeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """A non-streamed answer: the bytes for the client and what they say."""
+
+    body: bytes
+    usage: Usage | None
+    engine_request_id: str | None
+    content_bytes: int  # of all choices; for an estimate where there is no usage
+    error: bytes | None  # the answer is an error although its status did not say so
+
+
+def read_whole(body: bytes, *, client_model: str) -> WholeAnswer:
+    """Read a non-streamed answer. Raises MalformedJson when it is not a JSON object."""
+    try:
+        members = scan_members(body)
+    except DuplicateMember as error:
+        raise MalformedJson(str(error)) from error
+
+    def value(name: str) -> bytes:
+        span = members.get(name)
+        return body[span[2] : span[3]] if span else b""
+
+    client_name = msgspec.json.encode(client_model)
+    told = body
+    if (model := value("model")) and model != client_name:
+        start, end = members["model"][2:]
+        told = apply_edits(body, [(start, end, client_name)])
+    usage = value("usage")
+    identity = value("id")
+    return WholeAnswer(
+        body=told,
+        usage=read_usage(usage) if usage else None,
+        engine_request_id=_strings.decode(identity) if identity.startswith(b'"') else None,
+        content_bytes=0 if usage else _content_bytes(value("choices")),
+        error=body if value("error") not in _NOTHING else None,
+    )
+
+
+class _WholeChoice(msgspec.Struct):
+    message: dict[str, msgspec.Raw] | None = None
+    text: msgspec.Raw = _ABSENT
+
+
+_whole_choices = msgspec.json.Decoder(list[_WholeChoice])
+
+
+def _content_bytes(choices: bytes) -> int:
+    try:
+        decoded = _whole_choices.decode(choices)
+    except msgspec.DecodeError:
+        return 0
+    return sum(
+        len(memoryview(choice.text))
+        + sum(len(memoryview(value)) for name, value in (choice.message or {}).items() if name != "role")
+        for choice in decoded
+    )

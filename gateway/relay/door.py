@@ -1,0 +1,317 @@
+"""The relay's ASGI application: the OpenAI endpoints, and what probes and scrapers ask for.
+
+Every request is watched: a client that leaves, a body that does not come, a client that does not
+read and the end of this process each interrupt the one task that carries the request, whatever it
+waits for.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, Protocol, assert_never
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from core.clock import Clock
+from core.errors import (
+    BodyTimeout,
+    Draining,
+    GatehouseError,
+    MethodNotAllowed,
+    NoReadyInstance,
+    NotFound,
+    error_headers,
+    render_openai,
+)
+from core.ids import uuid7
+from gateway.relay.exchange import Deadlines, Exchange
+from gateway.relay.guards import ClientGone, Message, Receive, read_body
+from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
+from gateway.relay.upstream import UpstreamClient
+
+Scope = dict[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+ABORT_EXTENSION: Final = "gatehouse.abort"
+"""Scope key under which our server gives a function that drops the client's connection at once."""
+
+_TICK_SECONDS: Final = 0.25
+_INFERENCE: Final = {"/v1/chat/completions": Api.CHAT, "/v1/completions": Api.COMPLETIONS}
+_JSON: Final = (b"content-type", b"application/json")
+
+log = structlog.get_logger(__name__)
+
+
+class Pipeline(Protocol):
+    """What decides about requests."""
+
+    async def prepare(self, request: SlimRequest) -> Decision:
+        """Authenticate, parse, authorise, reserve and route; see DESIGN section 3."""
+
+    async def models(self, request: SlimRequest) -> bytes:
+        """The body of /v1/models or /v1/models/{id}, by the request's path. Raises GatehouseError."""
+
+
+class Scrape(Protocol):
+    """What /metrics shows."""
+
+    def __call__(self) -> tuple[bytes, bytes]:
+        """Content type and body."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorLimits:
+    """Bounds on clients: bytes and seconds."""
+
+    body_cap_bytes: int = 32 * 1024 * 1024
+    body_deadline_seconds: float = 60.0
+    send_deadline_seconds: float = 60.0
+
+
+class _Interruption(Enum):
+    """Why a request's task is cancelled."""
+
+    CLIENT_LEFT = auto()
+    BODY_LATE = auto()
+    SEND_LATE = auto()
+    SHUTDOWN = auto()
+
+
+class _Call:
+    """One inference request under way."""
+
+    __slots__ = ("ended", "exchange", "interruption", "late", "late_at", "request_id", "started", "task")
+
+    def __init__(self, task: asyncio.Task[Any], request_id: UUID) -> None:
+        self.task = task
+        self.request_id = request_id
+        self.exchange: Exchange | None = None
+        self.started = False  # the response's head is sent
+        self.ended = False  # everything is decided: a client that leaves from here on changes nothing
+        self.interruption: _Interruption | None = None
+        self.late_at: float | None = None  # monotonic seconds at which the present wait is too long
+        self.late = _Interruption.BODY_LATE
+
+    def interrupt(self, interruption: _Interruption) -> None:
+        if self.interruption is None:
+            self.interruption = interruption
+            self.task.cancel()
+
+
+class Door:
+    """ASGI application of the relay.
+
+    `readiness` says why requests should not be sent here, None when they may.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        client: UpstreamClient,
+        clock: Clock,
+        *,
+        deadlines: Deadlines | None = None,
+        limits: DoorLimits | None = None,
+        readiness: Callable[[], str | None] = lambda: None,
+        scrape: Scrape = lambda: (b"text/plain; charset=utf-8", b""),
+    ) -> None:
+        self.draining = False
+        """Set when this process is about to stop: /readyz says no, requests are still taken."""
+        self._pipeline = pipeline
+        self._client = client
+        self._clock = clock
+        self._deadlines = deadlines or Deadlines()
+        self._limits = limits or DoorLimits()
+        self._readiness = readiness
+        self._scrape = scrape
+        self._calls: set[_Call] = set()
+        self._ticker: asyncio.TimerHandle | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Inference requests under way."""
+        return len(self._calls)
+
+    def abort_all(self, error: GatehouseError | None = None) -> None:
+        """End every request under way: an error event or body, settled; nothing is dropped silently."""
+        for call in list(self._calls):
+            if call.exchange is not None:
+                call.exchange.abort(error or Draining(retry_after_seconds=1.0))
+            else:
+                call.interrupt(_Interruption.SHUTDOWN)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        api = _INFERENCE.get(scope["path"])
+        if api is not None and scope["method"] == "POST":
+            await self._infer(api, scope, receive, send)
+        else:
+            await self._other(scope, send)
+
+    # Inference
+
+    async def _infer(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        call = _Call(task, uuid7())
+        self._calls.add(call)
+        if self._ticker is None:
+            self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
+        watcher: asyncio.Task[None] | None = None
+        try:
+            received_at = self._clock.monotonic()
+            call.late_at = received_at + self._limits.body_deadline_seconds
+            body = await read_body(receive, scope["headers"], cap_bytes=self._limits.body_cap_bytes)
+            call.late_at = None
+            watcher = asyncio.create_task(_watch(receive, call))
+            await self._carry(
+                call, SlimRequest(call.request_id, api, scope["path"], scope["headers"], body, received_at), send
+            )
+        except GatehouseError as error:
+            await self._refuse(call, error, send)
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            if call.interruption is None:
+                raise
+            task.uncancel()
+            await self._interrupted(call, scope, send)
+        except Exception:
+            # The last line of defence: a defect of ours must still be answered in shape, and settled.
+            log.exception("request failed", request_id=str(call.request_id))
+            await self._refuse(call, GatehouseError(), send)
+        finally:
+            call.ended = True
+            self._calls.discard(call)
+            if call.exchange is not None and not call.exchange.finished:
+                await call.exchange.aclose()
+            if watcher is not None and not watcher.done() and not call.started:
+                watcher.cancel()
+
+    async def _carry(self, call: _Call, request: SlimRequest, send: Send) -> None:
+        decision = await self._pipeline.prepare(request)
+        match decision:
+            case Ready():
+                pass
+            case Rejected(error=error):
+                await self._refuse(call, error, send)
+                return
+            case Held(eta_seconds=eta):
+                await self._refuse(call, NoReadyInstance(retry_after_seconds=eta or 1.0), send)
+                return
+            case _:
+                assert_never(decision)
+        exchange = call.exchange = Exchange(decision, self._client, self._clock, self._deadlines)
+        head = await exchange.open()
+        call.started = True
+        await self._send(call, send, {"type": "http.response.start", "status": head.status, "headers": head.headers})
+        while True:
+            chunk = await exchange.next_chunk()
+            if exchange.finished:
+                call.ended = True
+                await self._send(call, send, {"type": "http.response.body", "body": chunk})
+                return
+            await self._send(call, send, {"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def _send(self, call: _Call, send: Send, message: Message) -> None:
+        """Send, watched by `_tick`: a client that does not read may not hold an engine for ever."""
+        call.late = _Interruption.SEND_LATE
+        call.late_at = self._clock.monotonic() + self._limits.send_deadline_seconds
+        await send(message)
+        call.late_at = None
+
+    async def _refuse(self, call: _Call, error: GatehouseError, send: Send) -> None:
+        if call.started:
+            return
+        call.started = True
+        body = render_openai(error)
+        headers = [
+            *error_headers(error),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", str(call.request_id).encode()),
+        ]
+        await self._send(call, send, {"type": "http.response.start", "status": error.status, "headers": headers})
+        call.ended = True
+        await self._send(call, send, {"type": "http.response.body", "body": body})
+
+    async def _interrupted(self, call: _Call, scope: Scope, send: Send) -> None:
+        match call.interruption:
+            case _Interruption.BODY_LATE:
+                await self._refuse(call, BodyTimeout(headers=((b"connection", b"close"),)), send)
+            case _Interruption.SHUTDOWN:
+                await self._refuse(call, Draining(retry_after_seconds=1.0), send)
+            case _Interruption.SEND_LATE:
+                abort = scope.get(ABORT_EXTENSION)
+                if abort is not None:
+                    abort()
+            case _Interruption.CLIENT_LEFT | None:
+                pass
+
+    def _tick(self) -> None:
+        """Look for waits that are too long; one timer for all requests."""
+        self._ticker = None
+        now = self._clock.monotonic()
+        for call in self._calls:
+            if call.late_at is not None and now >= call.late_at:
+                call.late_at = None
+                call.interrupt(call.late)
+        if self._calls:
+            self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
+
+    # Everything else
+
+    async def _other(self, scope: Scope, send: Send) -> None:
+        request_id = uuid7()
+        status, headers, body = await self._other_answer(scope, request_id)
+        headers = [*headers, (b"x-request-id", str(request_id).encode())]
+        if status != 204:
+            headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _other_answer(self, scope: Scope, request_id: UUID) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        path, method = scope["path"], scope["method"]
+        try:
+            allowed = _allowed_methods(path)
+            if not allowed:
+                raise NotFound
+            if method == "OPTIONS":
+                return 204, [(b"allow", allowed)], b""
+            if method.encode() not in allowed.split(b", "):
+                raise MethodNotAllowed(headers=((b"allow", allowed),))
+            if path == "/healthz":
+                return 200, [_JSON], b'{"status":"ok"}'
+            if path == "/readyz":
+                reason = "draining" if self.draining else self._readiness()
+                body = msgspec.json.encode({"status": reason or "ok"})
+                return (503 if reason else 200), [_JSON], body
+            if path == "/metrics":
+                content_type, body = self._scrape()
+                return 200, [(b"content-type", content_type)], body
+            request = SlimRequest(request_id, Api.CHAT, path, scope["headers"], b"", self._clock.monotonic())
+            return 200, [_JSON], await self._pipeline.models(request)
+        except GatehouseError as error:
+            return error.status, error_headers(error), render_openai(error)
+        except Exception:
+            log.exception("request failed", request_id=str(request_id))  # as for inference: answered in shape
+            return 500, error_headers(GatehouseError()), render_openai(GatehouseError())
+
+
+def _allowed_methods(path: str) -> bytes:
+    if path in _INFERENCE:
+        return b"POST, OPTIONS"
+    if path in ("/healthz", "/readyz", "/metrics", "/v1/models") or (path.startswith("/v1/models/") and path[11:]):
+        return b"GET, HEAD, OPTIONS"
+    return b""
+
+
+async def _watch(receive: Receive, call: _Call) -> None:
+    """Notice the client leaving; ends by itself when the response is complete."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not call.ended:
+        call.interrupt(_Interruption.CLIENT_LEFT)

@@ -1,0 +1,421 @@
+"""One admitted request on its way to an engine and back; both doors pull its answer from here.
+
+Pull-based: `open` gives status and headers, `next_chunk` the bytes, b"" at the end, `aclose` is for
+a client that leaves. The ticket is settled exactly once, before the last byte is handed out.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from core.clock import Clock
+from core.errors import (
+    GatehouseError,
+    NoReadyInstance,
+    UpstreamFailure,
+    error_headers,
+    render_openai,
+    render_openai_event,
+)
+from gateway.relay.completion import CompletionStream, read_whole
+from gateway.relay.connection import BadResponse, ConnectionLost, UpstreamError, UpstreamResponse
+from gateway.relay.encoding import EncodingError, Inflater, inflater_for
+from gateway.relay.engine_errors import error_of_answer, error_of_event, error_of_transport
+from gateway.relay.plan import Endpoint, Outcome, Ready, Settlement, Usage, UsageSource
+from gateway.relay.request_head import request_head
+from gateway.relay.splice import MalformedJson, splice
+from gateway.relay.sse import EventTooLarge
+from gateway.relay.upstream import Origin, UpstreamClient
+
+MAX_ATTEMPTS: Final = 3
+CLIENT_LEFT: Final = 499
+"""Status in the ledger of a request whose client left before it was told one (nginx's number)."""
+
+_BYTES_PER_TOKEN: Final = 4  # of an estimate: near the mean of English text in common tokenizers
+_ERROR_BODY_BYTES: Final = 64 * 1024
+_ERROR_BODY_SECONDS: Final = 5.0
+_TAIL_SECONDS: Final = 1.0  # for what comes after [DONE], so that the connection can be used again
+_RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
+_BACK_PRESSURE: Final = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Longest waits of one request, in seconds. Heartbeats of an engine are no progress."""
+
+    connect_seconds: float = 2.0
+    first_token_seconds: float = 120.0  # of a streamed answer: its first content
+    inter_token_seconds: float = 30.0  # of a streamed answer: from content to content
+    total_seconds: float = 600.0
+    answer_bytes: int = 64 * 1024 * 1024  # bound of a non-streamed answer, which is held whole
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """What the door sends first."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+
+
+class _AttemptFailed(Exception):
+    """One attempt is over; `retry`: another endpoint may be asked if no content was told yet."""
+
+    def __init__(self, error: GatehouseError, *, retry: bool, engine_fault: bool) -> None:
+        self.error = error
+        self.retry = retry
+        self.engine_fault = engine_fault
+        super().__init__(error.message)
+
+
+class Exchange:
+    """Carries `ready` to one engine, and to another if that one fails before the first content."""
+
+    def __init__(self, ready: Ready, client: UpstreamClient, clock: Clock, deadlines: Deadlines) -> None:
+        self.finished = False
+        """The last bytes have been handed out."""
+        self._ready = ready
+        self._client = client
+        self._clock = clock
+        self._deadlines = deadlines
+        self._task: asyncio.Task[object] | None = None
+        self._head: ResponseHead | None = None
+        self._pending = b""
+        self._endpoint: Endpoint | None = None  # of the attempt in flight
+        self._last_endpoint: Endpoint | None = None
+        self._response: UpstreamResponse | None = None
+        self._inflater: Inflater | None = None
+        self._stream: CompletionStream | None = None
+        self._content_told = False
+        self._tried: frozenset[UUID] = frozenset()
+        self._attempts = 0
+        self._progress = 0
+        self._progress_at = 0.0  # monotonic seconds of the last content, or of the attempt's start
+        self._ttft_seconds: float | None = None
+        self._usage: Usage | None = None
+        self._answer_content_bytes = 0
+        self._engine_request_id: str | None = None
+        self._aborted: GatehouseError | None = None
+        self._late_failure: _AttemptFailed | None = None
+        self._settlement: Settlement | None = None
+
+    async def open(self) -> ResponseHead:
+        """Status and headers, once the first bytes for the client are there.
+
+        Never raises a GatehouseError: a failure is an answer too, an error body in OpenAI's shape.
+        """
+        self._task = asyncio.current_task()
+        self._pending = await self._produce()
+        if self._head is None:
+            self._head = ResponseHead(
+                200,
+                [
+                    (b"content-type", b"text/event-stream; charset=utf-8"),
+                    (b"cache-control", b"no-cache"),
+                    *self._own_headers(),
+                ],
+            )
+        return self._head
+
+    async def next_chunk(self) -> bytes:
+        """The next bytes, b"" at the end (`finished` is true from the last bytes on)."""
+        if self._pending:
+            chunk, self._pending = self._pending, b""
+        elif self._settlement is not None:
+            chunk = b""
+        else:
+            chunk = await self._produce()
+        self.finished = self._settlement is not None
+        return chunk
+
+    def abort(self, error: GatehouseError) -> None:
+        """End it with `error` (this process shuts down): the client is told, the ticket settled."""
+        if self._settlement is not None or self._aborted is not None:
+            return
+        self._aborted = error
+        if self._response is not None:
+            self._response.fail(ConnectionLost("aborted"))
+        elif self._task is not None:
+            self._task.cancel()  # connecting, or waiting for the answer's head
+
+    async def aclose(self) -> None:
+        """The client has left, or has everything: closes what is open. May be called at any time, and twice."""
+        self._end_attempt(failed=False)
+        if self._settlement is None:
+            await self._settle(Outcome.CANCELLED, self._head.status if self._head else CLIENT_LEFT)
+
+    # Bytes, over as many attempts as it takes
+
+    async def _produce(self) -> bytes:
+        """The next bytes for the client; settled when they are the last."""
+        while True:
+            failure = self._late_failure
+            if failure is None:
+                try:
+                    if self._response is None:
+                        await self._attempt()
+                    return await self._read()
+                except UpstreamError as error:
+                    failure = _AttemptFailed(error_of_transport(error), retry=True, engine_fault=True)
+                except _AttemptFailed as error:
+                    failure = error
+                except asyncio.CancelledError:
+                    if self._aborted is None or self._task is None:
+                        raise
+                    self._task.uncancel()
+                    failure = _AttemptFailed(self._aborted, retry=False, engine_fault=False)
+            self._end_attempt(failed=failure.engine_fault and self._aborted is None)
+            if self._aborted is not None or self._content_told or not failure.retry or not self._may_try_again():
+                return await self._fail(self._aborted or failure.error)
+
+    def _may_try_again(self) -> bool:
+        if self._attempts >= MAX_ATTEMPTS or self._total_left() <= 0:
+            return False
+        return self._pick() is not None
+
+    def _pick(self) -> Endpoint | None:
+        endpoint = self._ready.picker.pick(self._tried)
+        if endpoint is not None:
+            self._endpoint = endpoint
+            self._ready.picker.started(endpoint)
+        return endpoint
+
+    async def _attempt(self) -> None:
+        """Send the request to an endpoint and wait for the head of its answer."""
+        endpoint = self._endpoint or self._pick()
+        if endpoint is None:
+            raise _AttemptFailed(NoReadyInstance(retry_after_seconds=1.0), retry=False, engine_fault=False)
+        ready = self._ready
+        self._last_endpoint = endpoint
+        self._attempts += 1
+        self._tried |= {endpoint.instance_id}
+        self._progress = 0
+        self._progress_at = self._clock.monotonic()
+        self._stream = None
+        body = splice(ready.request.body, ready.parsed, served_name=endpoint.served_name)
+        response = self._response = await self._client.request(
+            Origin(endpoint.host, endpoint.port),
+            request_head(ready.request, endpoint, stream=ready.parsed.stream, body_bytes=len(body)),
+            body,
+            connect_seconds=min(self._deadlines.connect_seconds, self._total_left()),
+            head_seconds=self._time_left(),
+        )
+        try:
+            self._inflater = inflater_for(response.header(b"content-encoding"), self._deadlines.answer_bytes)
+        except EncodingError as error:
+            raise BadResponse(str(error)) from error
+        if response.status != 200:
+            raise await self._refused(endpoint, response)
+        events = (response.header(b"content-type") or b"").startswith(b"text/event-stream")
+        if events and not ready.parsed.stream:
+            raise BadResponse("a stream where none was asked for")
+        if events:
+            self._stream = CompletionStream(client_model=ready.parsed.model, drop_usage=not ready.parsed.include_usage)
+
+    async def _refused(self, endpoint: Endpoint, response: UpstreamResponse) -> _AttemptFailed:
+        """The failure that an error answer amounts to."""
+        status = response.status
+        try:
+            body = await self._read_body(response, _ERROR_BODY_BYTES, min(_ERROR_BODY_SECONDS, self._total_left()))
+        except UpstreamError:
+            body = b""  # its status says enough
+        error = error_of_answer(
+            status,
+            body,
+            retry_after=response.header(b"retry-after"),
+            served_name=endpoint.served_name,
+            client_model=self._ready.parsed.model,
+        )
+        fault = error.status >= 500 and status not in _BACK_PRESSURE
+        return _AttemptFailed(error, retry=status in _RETRIED, engine_fault=fault)
+
+    async def _read(self) -> bytes:
+        """Bytes for the client from the answer under way."""
+        response, stream = self._response, self._stream
+        assert response is not None
+        if stream is None:
+            return await self._read_whole(response)
+        while True:
+            data = await response.read(self._time_left())
+            ended = not data
+            try:
+                if self._inflater is not None:
+                    data = self._inflate(data)
+                out = stream.end() if ended else stream.feed(data)
+            except EventTooLarge as error:
+                raise BadResponse(str(error)) from error
+            self._note(stream)
+            failure = self._stream_failure(stream, ended=ended)
+            if failure is not None:
+                if not out:
+                    raise failure
+                self._late_failure = failure
+                return out
+            if stream.done or ended:
+                return await self._succeed(out)
+            if out:
+                return out
+
+    def _stream_failure(self, stream: CompletionStream, *, ended: bool) -> _AttemptFailed | None:
+        if stream.error is not None:
+            return self._said(stream.error)
+        if ended and not stream.done and not stream.finished:
+            return _AttemptFailed(UpstreamFailure(), retry=True, engine_fault=True)
+        return None
+
+    def _said(self, data: bytes) -> _AttemptFailed:
+        """The failure that an engine's error under a good status amounts to."""
+        served_name = self._last_endpoint.served_name if self._last_endpoint else ""
+        error = error_of_event(data, served_name=served_name, client_model=self._ready.parsed.model)
+        return _AttemptFailed(error, retry=error.status >= 500, engine_fault=error.status >= 500)
+
+    async def _read_whole(self, response: UpstreamResponse) -> bytes:
+        """A non-streamed answer: held whole, so that an engine's death in it can still be made good."""
+        body = await self._read_body(response, self._deadlines.answer_bytes, self._total_left())
+        try:
+            answer = read_whole(body, client_model=self._ready.parsed.model)
+        except MalformedJson as error:
+            raise BadResponse(f"the answer is not JSON: {error}") from error
+        if answer.error is not None:
+            raise self._said(answer.error)
+        self._usage = answer.usage
+        self._answer_content_bytes = answer.content_bytes
+        self._engine_request_id = answer.engine_request_id
+        self._content_told = True
+        self._head = ResponseHead(
+            200,
+            [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(answer.body)),
+                *self._own_headers(),
+            ],
+        )
+        return await self._succeed(answer.body)
+
+    async def _read_body(self, response: UpstreamResponse, limit: int, seconds: float) -> bytes:
+        until = self._clock.monotonic() + seconds
+        parts: list[bytes] = []
+        size = 0
+        while data := await response.read(max(0.0, until - self._clock.monotonic())):
+            if self._inflater is not None:
+                data = self._inflate(data)
+            size += len(data)
+            if size > limit:
+                raise BadResponse(f"an answer of more than {limit} bytes")
+            parts.append(data)
+        if self._inflater is not None:
+            self._inflate(b"")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _inflate(self, data: bytes) -> bytes:
+        assert self._inflater is not None
+        try:
+            if data:
+                return self._inflater.feed(data)
+            self._inflater.end()
+        except EncodingError as error:
+            raise BadResponse(str(error)) from error
+        return b""
+
+    def _own_headers(self) -> list[tuple[bytes, bytes]]:
+        headers = self._ready.response_headers
+        if any(name == b"x-request-id" for name, _ in headers):
+            return headers
+        return [*headers, (b"x-request-id", str(self._ready.request.request_id).encode())]
+
+    # Ends
+
+    async def _succeed(self, last: bytes) -> bytes:
+        response, self._response = self._response, None
+        if response is not None:
+            response.release(_TAIL_SECONDS)
+        self._end_attempt(failed=False)
+        await self._settle(Outcome.SUCCESS, 200)
+        return last
+
+    async def _fail(self, error: GatehouseError) -> bytes:
+        body = render_openai(error)
+        told = self._head is not None or self._content_told
+        if not told:
+            self._head = ResponseHead(
+                error.status,
+                [
+                    *error_headers(error),
+                    (b"content-length", b"%d" % len(body)),
+                    *self._own_headers(),
+                ],
+            )
+        outcome = Outcome.TRUNCATED if self._content_told else Outcome.FAILED
+        await self._settle(outcome, 200 if told else error.status, error.code)
+        return render_openai_event(error) if told else body
+
+    def _end_attempt(self, *, failed: bool) -> None:
+        response, self._response = self._response, None
+        if response is not None:
+            response.close()
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            self._ready.picker.finished(endpoint, failed=failed)
+
+    async def _settle(self, outcome: Outcome, status: int, error_code: str | None = None) -> None:
+        if self._settlement is not None:
+            return
+        settlement = self._settlement = Settlement(
+            outcome=outcome,
+            status=status,
+            usage=self._counted_usage(),
+            duration_seconds=self._clock.monotonic() - self._ready.request.received_at,
+            ttft_seconds=self._ttft_seconds,
+            endpoint=self._last_endpoint,
+            engine_request_id=self._engine_request_id,
+            error_code=error_code,
+            attempts=self._attempts,
+        )
+        ticket = self._ready.ticket
+        try:
+            await ticket.settle(settlement)
+        except asyncio.CancelledError:
+            await ticket.settle(settlement)  # interrupted at an unknown point; the second time is no harm
+            raise
+
+    def _counted_usage(self) -> Usage:
+        """The engine's word; else, where content was told, an estimate: events out, prompt bytes / 4 in."""
+        if self._usage is not None:
+            return self._usage
+        if not self._content_told:
+            return Usage()
+        parsed = self._ready.parsed
+        prompt = parsed.spans.get("messages") or parsed.spans.get("prompt") or (0, 0, 0, 0)
+        events = self._stream.content_events if self._stream else _tokens(self._answer_content_bytes)
+        return Usage(
+            input_tokens=_tokens(prompt[3] - prompt[2]), output_tokens=events, source=UsageSource.ESTIMATED
+        )
+
+    # Time
+
+    def _note(self, stream: CompletionStream) -> None:
+        """Take over what a stream has said so far."""
+        if stream.progress != self._progress:
+            self._progress = stream.progress
+            self._progress_at = self._clock.monotonic()
+            self._usage = stream.usage
+            self._engine_request_id = stream.engine_request_id
+            if self._ttft_seconds is None and stream.content_events:
+                self._ttft_seconds = self._progress_at - self._ready.request.received_at
+        self._content_told = stream.committed
+
+    def _total_left(self) -> float:
+        return max(0.0, self._ready.request.received_at + self._deadlines.total_seconds - self._clock.monotonic())
+
+    def _time_left(self) -> float:
+        """Seconds until the nearest deadline of the phase that the answer is in."""
+        total = self._total_left()
+        if not self._ready.parsed.stream:
+            return total
+        longest = self._deadlines.inter_token_seconds if self._progress else self._deadlines.first_token_seconds
+        return min(total, max(0.0, self._progress_at + longest - self._clock.monotonic()))
+
+
+def _tokens(size: int) -> int:
+    return -(-size // _BYTES_PER_TOKEN)

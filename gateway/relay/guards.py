@@ -1,0 +1,82 @@
+"""Bounds on what a client may do to the relay with a request's body."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, ClassVar, Final
+
+from core.errors import BodyTooLarge, InvalidRequest
+from gateway.relay.encoding import EncodingError, InflatedTooLarge, UnknownEncoding, inflater_for
+from gateway.relay.plan import Headers
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+_LENGTH_DIGITS: Final = 18
+
+
+class UnsupportedEncoding(InvalidRequest):
+    """A request body in an encoding that is not undone here."""
+
+    status: ClassVar[int] = 415
+    code: ClassVar[str] = "unsupported_content_encoding"
+    default_message: ClassVar[str] = "The body's Content-Encoding is not supported: send gzip, deflate or none."
+
+
+class ClientGone(Exception):
+    """The client left before its request was whole; there is nobody to answer."""
+
+
+async def read_body(receive: Receive, headers: Headers, *, cap_bytes: int) -> bytes:
+    """The request's body, as the client meant it: encodings undone.
+
+    Raises BodyTooLarge before reading when the declared length is over the cap, and while reading as
+    soon as the bytes are (what comes out of an encoding counts); UnsupportedEncoding; InvalidRequest
+    for a broken encoding; ClientGone.
+    """
+    encoding = None
+    for name, value in headers:
+        if name == b"content-length":
+            if len(value) > _LENGTH_DIGITS or int(value) > cap_bytes:
+                raise too_large(cap_bytes)
+        elif name == b"content-encoding":
+            encoding = value
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        body: bytes = message.get("body", b"")
+        if len(body) > cap_bytes:
+            raise too_large(cap_bytes)
+        return body if encoding is None else decode_body(body, encoding, cap_bytes=cap_bytes)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] != "http.request":
+            raise ClientGone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > cap_bytes:
+            raise too_large(cap_bytes)
+        if not message.get("more_body", False):
+            break
+        message = await receive()
+    return decode_body(b"".join(parts), encoding, cap_bytes=cap_bytes)
+
+
+def decode_body(body: bytes, encoding: bytes | None, *, cap_bytes: int) -> bytes:
+    """`body` with its Content-Encoding undone; raises like `read_body`."""
+    try:
+        inflater = inflater_for(encoding, cap_bytes)
+        if inflater is None:
+            return body
+        plain = inflater.feed(body)
+        inflater.end()
+    except UnknownEncoding as error:
+        raise UnsupportedEncoding from error
+    except InflatedTooLarge as error:
+        raise too_large(cap_bytes) from error
+    except EncodingError as error:
+        raise InvalidRequest("The body is not what its Content-Encoding says.") from error
+    return plain
+
+
+def too_large(cap_bytes: int) -> BodyTooLarge:
+    """413, saying what the cap is."""
+    return BodyTooLarge(f"The request body is larger than the {cap_bytes} bytes that this gateway accepts.")

@@ -1,0 +1,55 @@
+"""The head of a request to an engine: an allow-list, nothing of the client's passes by default.
+
+In particular never its Authorization, cookies, hop-by-hop headers or claims about who it is.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from gateway.relay.plan import Endpoint, SlimRequest
+
+_PASSED: Final = {
+    # W3C trace context, as its grammar has it, so that an engine's spans join the caller's trace.
+    b"traceparent": re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]{0,256})?"),
+    b"tracestate": re.compile(rb"[\x20-\x7e\t]{1,512}"),
+}
+_UNSAFE: Final = re.compile(r"[\x00-\x20\x7f]")
+
+
+def request_head(request: SlimRequest, endpoint: Endpoint, *, stream: bool, body_bytes: int) -> bytes:
+    """Request line and headers, up to and including the blank line."""
+    parts = [
+        _fixed_head(endpoint.host, endpoint.port, endpoint.base_path + request.path, endpoint.authorization),
+        b"accept: text/event-stream\r\n" if stream else b"accept: application/json\r\n",
+        b"x-request-id: %b\r\ncontent-length: %d\r\n" % (str(request.request_id).encode(), body_bytes),
+    ]
+    for name, value in request.headers:
+        grammar = _PASSED.get(name)
+        if grammar is not None and grammar.fullmatch(value):
+            parts.append(b"%b: %b\r\n" % (name, value))
+    parts.append(b"\r\n")
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _fixed_head(host: str, port: int, path: str, authorization: str | None) -> bytes:
+    """The part that is the same for every request to an endpoint.
+
+    Raises ValueError for an address or credential that would break the head's lines.
+    """
+    for part in (host, path):
+        if _UNSAFE.search(part):
+            raise ValueError(f"an endpoint's {part!r} cannot be written in a request")
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"host: {f'[{host}]' if ':' in host else host}:{port}",
+        "user-agent: gatehouse",
+        "accept-encoding: identity",  # the answer is read on its way: nothing is to be undone
+        "content-type: application/json",
+    ]
+    if authorization is not None:
+        if not authorization.isprintable():
+            raise ValueError("an endpoint's authorization cannot be written in a request")
+        lines.append(f"authorization: {authorization}")
+    return "".join(f"{line}\r\n" for line in lines).encode()

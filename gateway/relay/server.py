@@ -1,0 +1,221 @@
+"""uvicorn, run in this process, with the guards that it does not have itself.
+
+A listener of our own (SO_REUSEPORT, TCP_USER_TIMEOUT), a deadline and a bound for request heads, a
+cap on connections that is told as 503, errors in OpenAI's shape also for broken HTTP, and a stop in
+steps: say so, stop taking, let finish, end what is left with an error.
+"""
+
+import asyncio
+import fcntl
+import gc
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final
+
+import structlog
+import uvicorn
+
+from gateway.relay.door import Door
+from gateway.relay.protocol import GuardedProtocol, ProtocolLimits
+
+log = structlog.get_logger(__name__)
+
+_BACKLOG: Final = 2048
+_USER_TIMEOUT_MS: Final = 30_000
+_LINUX_TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
+_POLL_SECONDS: Final = 0.05
+_ENDING_SECONDS: Final = 2.0  # for error events to be written and settled, at the very end
+
+
+class AddressUnavailable(Exception):
+    """The relay cannot listen there; the message is a sentence for whoever started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Bounds of the relay's server: seconds and counts."""
+
+    head_deadline_seconds: float = 10.0
+    keep_alive_seconds: int = 75
+    connection_cap: int = 4096
+    drain_notice_seconds: float = 5.0
+    drain_deadline_seconds: float = 45.0
+
+
+@dataclass(slots=True)
+class Listener:
+    """A bound socket, and the lock by which relays of one installation know each other."""
+
+    socket: socket.socket
+    lock: IO[bytes]
+
+    def close(self) -> None:
+        self.socket.close()
+        self.lock.close()
+
+
+def listen(host: str, port: int, lock_dir: Path) -> Listener:
+    """Bind `host`:`port` so that further relays of this installation may share it.
+
+    SO_REUSEPORT alone would let a second installation (or anything else of the same user) take half
+    of the connections without a word. So the first relay, which is the one that gets the lock for
+    itself, makes sure that nobody listens there; those that come later find the lock shared.
+    Raises AddressUnavailable.
+    """
+    try:
+        lock_dir.mkdir(parents=True, exist_ok=True)
+        lock = (lock_dir / f"relay-{port}.lock").open("ab")
+    except OSError as error:
+        raise AddressUnavailable(f"the relay cannot write under {lock_dir}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # waits while the first one is binding
+            return Listener(_bind(host, port, shared=True), lock)
+        _bind(host, port, shared=False).close()
+        bound = Listener(_bind(host, port, shared=True), lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    except BaseException:
+        lock.close()
+        raise
+    return bound
+
+
+def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise AddressUnavailable(f"the relay cannot listen on {host!r}: that address is not known here") from error
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if _LINUX_TCP_USER_TIMEOUT is not None:
+            # Accepted sockets inherit it: a client that vanished is noticed while bytes are under way.
+            bound.setsockopt(socket.IPPROTO_TCP, _LINUX_TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        bound.bind(address)
+        bound.listen(_BACKLOG)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise AddressUnavailable(
+            f"the relay cannot listen on {host} port {port} ({error.strerror}): "
+            "stop what uses it, or choose another with --port or GATEHOUSE_RELAY_PORT"
+        ) from error
+    return bound
+
+
+class RelayServer(uvicorn.Server):
+    """Serves `door` on `listener` until told to stop, then drains.
+
+    First SIGTERM or SIGINT: /readyz says no for `drain_notice_seconds` while requests are still
+    taken, then no more are taken and those under way have `drain_deadline_seconds`; what is left then
+    ends with an error. A second signal cuts each wait short.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        listener: Listener,
+        *,
+        limits: ServerLimits | None = None,
+        on_start: Callable[[], Awaitable[None]] | None = None,
+        on_stop: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._door = door
+        self._listener = listener
+        self._limits = limits or ServerLimits()
+        self._on_start = on_start
+        self._on_stop = on_stop
+        self._signals = 0
+        self._notice_ends: float | None = None
+        self._next_check = 0.0
+        config = uvicorn.Config(
+            door,
+            http=GuardedProtocol,
+            loop="uvloop",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=self._limits.keep_alive_seconds,
+            backlog=_BACKLOG,
+        )
+        super().__init__(config)
+        GuardedProtocol.limits = ProtocolLimits(
+            head_deadline_seconds=self._limits.head_deadline_seconds, connection_cap=self._limits.connection_cap
+        )
+
+    def serve_forever(self) -> None:
+        """Run until stopped; returns after draining."""
+        self.run(sockets=[self._listener.socket])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._on_start is not None:
+            await self._on_start()
+        await super().startup(sockets)
+        # What is there now lives as long as the process: the collector need never look at it again.
+        gc.collect()
+        gc.freeze()
+        log.info("relay listening", address=self._listener.socket.getsockname()[:2], pid=os.getpid())
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._signals += 1
+
+    async def on_tick(self, counter: int) -> bool:
+        await super().on_tick(counter)
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_check:
+            self._next_check = now + min(1.0, self._limits.head_deadline_seconds / 4)
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, GuardedProtocol):
+                    connection.check(now)
+        if self._signals == 0:
+            return False
+        if self._notice_ends is None:
+            self._door.draining = True
+            self._notice_ends = now + self._limits.drain_notice_seconds
+            log.info("relay draining", in_flight=self._door.in_flight)
+        return self._signals > 1 or now >= self._notice_ends
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        loop = asyncio.get_running_loop()
+        hurried = self._signals
+        if not await self._idle_by(loop.time() + self._limits.drain_deadline_seconds, hurried=hurried):
+            log.warning("ending requests", in_flight=self._door.in_flight)
+            self._door.abort_all()
+            if not await self._idle_by(loop.time() + _ENDING_SECONDS):
+                for task in list(self.server_state.tasks):
+                    task.cancel()
+                await self._idle_by(loop.time() + _ENDING_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        if self._on_stop is not None:
+            await self._on_stop()
+        self._listener.close()
+        log.info("relay stopped")
+
+    async def _idle_by(self, deadline: float, *, hurried: int | None = None) -> bool:
+        """Wait until no request is under way; False at loop time `deadline`, or on a further signal."""
+        loop = asyncio.get_running_loop()
+        while self.server_state.tasks:
+            if loop.time() >= deadline or (hurried is not None and self._signals > hurried):
+                return False
+            await asyncio.sleep(_POLL_SECONDS)
+        return True
