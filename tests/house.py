@@ -41,16 +41,18 @@ _TEMPLATE: Final = "gatehouse_template"
 class LlamaEngine:
     """A llama.cpp server with random weights in a process of its own; it answers any model name."""
 
-    def __init__(self, folder: Path, *, slots: int = 4) -> None:
+    def __init__(self, folder: Path, *, slots: int = 4, slot_tokens: int = 512) -> None:
+        """`slot_tokens` is the context of each slot: a prompt and its answer fit in it, or the answer is cut."""
         self.port = free_port()
         self._log = folder / f"engine-{self.port}.log"
         self._slots = slots
+        self._context_tokens = slots * slot_tokens
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "gpupool.engines.llamacpp.serve", "--model", str(TINY_MODEL)]
         command += ["--port", str(self.port), "--alias", "tiny", "--threads", "1"]
-        command += ["--ctx-size", str(512 * self._slots), "--parallel", str(self._slots)]
+        command += ["--ctx-size", str(self._context_tokens), "--parallel", str(self._slots)]
         self._process = spawn(command, log=self._log, death_signal=signal.SIGKILL, environ=dict(os.environ), cwd=_ROOT)
         wait_until(lambda: http_status(self.port, "/health") == 200, "llama.cpp ready")
 
