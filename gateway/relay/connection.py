@@ -55,7 +55,18 @@ class UpstreamResponse:
     Whoever holds one must end it with `close` or `release`, also after an error.
     """
 
-    __slots__ = ("_chunks", "_connection", "_deadline", "_error", "_phase", "_size", "_waiter", "complete", "headers", "status")
+    __slots__ = (
+        "_chunks",
+        "_connection",
+        "_deadline",
+        "_error",
+        "_phase",
+        "_size",
+        "_waiter",
+        "complete",
+        "headers",
+        "status",
+    )
 
     def __init__(self, connection: "Connection") -> None:
         self.status = 0

@@ -55,7 +55,9 @@ def error_of_transport(error: UpstreamError) -> GatehouseError:
     return UpstreamTimeout() if isinstance(error, DeadlinePassed) else UpstreamFailure()
 
 
-def error_of_answer(status: int, body: bytes, *, retry_after: bytes | None, served_name: str, client_model: str) -> GatehouseError:
+def error_of_answer(
+    status: int, body: bytes, *, retry_after: bytes | None, served_name: str, client_model: str
+) -> GatehouseError:
     """What a client is told of an engine's error answer.
 
     Its status is kept when it is the client's matter (4xx), 503, or told in OpenAI's shape; the name

@@ -388,9 +388,7 @@ class Exchange:
         parsed = self._ready.parsed
         prompt = parsed.spans.get("messages") or parsed.spans.get("prompt") or (0, 0, 0, 0)
         events = self._stream.content_events if self._stream else _tokens(self._answer_content_bytes)
-        return Usage(
-            input_tokens=_tokens(prompt[3] - prompt[2]), output_tokens=events, source=UsageSource.ESTIMATED
-        )
+        return Usage(input_tokens=_tokens(prompt[3] - prompt[2]), output_tokens=events, source=UsageSource.ESTIMATED)
 
     # Time
 

@@ -8,14 +8,13 @@ steps: say so, stop taking, let finish, end what is left with an error.
 import asyncio
 import fcntl
 import gc
+import logging
 import os
-import signal
 import socket
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import structlog
 import uvicorn
@@ -53,6 +52,7 @@ class Listener:
 
     socket: socket.socket
     lock: IO[bytes]
+    first: bool  # no other relay of this installation listens there
 
     def close(self) -> None:
         self.socket.close()
@@ -77,9 +77,9 @@ def listen(host: str, port: int, lock_dir: Path) -> Listener:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             fcntl.flock(lock, fcntl.LOCK_SH)  # waits while the first one is binding
-            return Listener(_bind(host, port, shared=True), lock)
+            return Listener(_bind(host, port, shared=True), lock, first=False)
         _bind(host, port, shared=False).close()
-        bound = Listener(_bind(host, port, shared=True), lock)
+        bound = Listener(_bind(host, port, shared=True), lock, first=True)
         fcntl.flock(lock, fcntl.LOCK_SH)
     except BaseException:
         lock.close()
@@ -89,9 +89,10 @@ def listen(host: str, port: int, lock_dir: Path) -> Listener:
 
 def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise AddressUnavailable(f"the relay cannot listen on {host!r}: that address is not known here") from error
+    family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -122,20 +123,10 @@ class RelayServer(uvicorn.Server):
     ends with an error. A second signal cuts each wait short.
     """
 
-    def __init__(
-        self,
-        door: Door,
-        listener: Listener,
-        *,
-        limits: ServerLimits | None = None,
-        on_start: Callable[[], Awaitable[None]] | None = None,
-        on_stop: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, door: Door, listener: Listener, limits: ServerLimits) -> None:
         self._door = door
         self._listener = listener
-        self._limits = limits or ServerLimits()
-        self._on_start = on_start
-        self._on_stop = on_stop
+        self._limits = limits
         self._signals = 0
         self._notice_ends: float | None = None
         self._next_check = 0.0
@@ -158,18 +149,19 @@ class RelayServer(uvicorn.Server):
             head_deadline_seconds=self._limits.head_deadline_seconds, connection_cap=self._limits.connection_cap
         )
 
-    def serve_forever(self) -> None:
-        """Run until stopped; returns after draining."""
-        self.run(sockets=[self._listener.socket])
+        # Its notices are not ours to tell, and a line for each broken request is a way to fill a disk.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+
+    async def run_until_stopped(self) -> None:
+        """Serve; returns after draining."""
+        await self.serve(sockets=[self._listener.socket])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._on_start is not None:
-            await self._on_start()
         await super().startup(sockets)
         # What is there now lives as long as the process: the collector need never look at it again.
         gc.collect()
         gc.freeze()
-        log.info("relay listening", address=self._listener.socket.getsockname()[:2], pid=os.getpid())
+        log.info("relay_listening", address=self._listener.socket.getsockname()[:2], pid=os.getpid())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -187,7 +179,7 @@ class RelayServer(uvicorn.Server):
         if self._notice_ends is None:
             self._door.draining = True
             self._notice_ends = now + self._limits.drain_notice_seconds
-            log.info("relay draining", in_flight=self._door.in_flight)
+            log.info("relay_draining", in_flight=self._door.in_flight)
         return self._signals > 1 or now >= self._notice_ends
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -198,7 +190,7 @@ class RelayServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         hurried = self._signals
         if not await self._idle_by(loop.time() + self._limits.drain_deadline_seconds, hurried=hurried):
-            log.warning("ending requests", in_flight=self._door.in_flight)
+            log.warning("relay_ends_requests", in_flight=self._door.in_flight)
             self._door.abort_all()
             if not await self._idle_by(loop.time() + _ENDING_SECONDS):
                 for task in list(self.server_state.tasks):
@@ -206,10 +198,8 @@ class RelayServer(uvicorn.Server):
                 await self._idle_by(loop.time() + _ENDING_SECONDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        if self._on_stop is not None:
-            await self._on_stop()
         self._listener.close()
-        log.info("relay stopped")
+        log.info("relay_stopped")
 
     async def _idle_by(self, deadline: float, *, hurried: int | None = None) -> bool:
         """Wait until no request is under way; False at loop time `deadline`, or on a further signal."""

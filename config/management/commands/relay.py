@@ -1,0 +1,88 @@
+"""`manage.py relay`: the OpenAI-compatible door, as a process of its own."""
+
+import asyncio
+import os
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import prometheus_client.values
+import uvloop
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from config.environment import Environment
+from core.clock import SystemClock
+from gateway.relay.door import Door, DoorLimits
+from gateway.relay.server import AddressUnavailable, Listener, RelayServer, ServerLimits, listen
+
+
+class Command(BaseCommand):
+    help = "Runs a relay. SIGTERM drains it: no new requests, those under way may finish; a second one hurries."
+    requires_system_checks = ()
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", help="Address to listen on; GATEHOUSE_RELAY_HOST when left out.")
+        parser.add_argument("--port", type=int, help="Port to listen on; GATEHOUSE_RELAY_PORT when left out.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        environment: Environment = settings.GATEHOUSE
+        host = options["host"] or environment.relay_host
+        port = environment.relay_port if options["port"] is None else options["port"]
+        try:
+            listener = listen(host, port, environment.var_dir / "run")
+        except AddressUnavailable as error:
+            raise CommandError(f"{error}.") from error
+        try:
+            _share_metrics(environment.var_dir / "prometheus", fresh=listener.first)
+        except OSError as error:
+            raise CommandError(f"metrics cannot be kept under {environment.var_dir}: {error}.") from error
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(environment, listener))
+
+
+async def _serve(environment: Environment, listener: Listener) -> None:
+    from config.wiring import build_relay_runtime  # makes the metrics, so only after _share_metrics
+    from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
+
+    runtime = build_relay_runtime(environment)
+    await runtime.start()
+    try:
+        door = Door(
+            runtime.pipeline,
+            runtime.upstream,
+            SystemClock(),
+            deadlines=runtime.deadlines,
+            limits=DoorLimits(
+                body_cap_bytes=environment.body_cap_bytes,
+                body_deadline_seconds=environment.body_deadline_seconds,
+                send_deadline_seconds=environment.send_deadline_seconds,
+            ),
+            readiness=runtime.ready,
+            scrape=lambda: (CONTENT_TYPE_LATEST.encode(), render_metrics()),
+        )
+        limits = ServerLimits(
+            head_deadline_seconds=environment.head_deadline_seconds,
+            connection_cap=environment.connection_cap,
+            drain_notice_seconds=environment.drain_notice_seconds,
+            drain_deadline_seconds=environment.drain_deadline_seconds,
+        )
+        await RelayServer(door, listener, limits).run_until_stopped()
+    finally:
+        await runtime.stop()
+
+
+def _share_metrics(folder: Path, *, fresh: bool) -> None:
+    """Let the relays on one port add up their metrics in files under `folder`; the first one empties it.
+
+    Django's apps have imported prometheus_client before this command could set the variable that it
+    reads at import, so its choice is made again; metrics that exist already stay in this process.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        for file in folder.glob("*.db"):
+            file.unlink(missing_ok=True)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    values: Any = prometheus_client.values  # untyped
+    values.ValueClass = values.get_value_class()
