@@ -1,8 +1,9 @@
 """Reads of this app."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
@@ -39,6 +40,11 @@ def list_api_keys(tenant: Tenant, *, include_revoked: bool = False) -> QuerySet[
     return keys if include_revoked else keys.filter(revoked_at__isnull=True)
 
 
+def get_api_key(tenant: Tenant, key_id: UUID) -> ApiKey:
+    """Raises ApiKey.DoesNotExist, also for another tenant's key."""
+    return ApiKey.objects.get(tenant=tenant, pk=key_id)
+
+
 def get_key_names(key_ids: Sequence[UUID]) -> dict[UUID, str]:
     """Names of keys, also revoked ones, for tables of usage."""
     return dict(ApiKey.objects.filter(pk__in=key_ids).values_list("pk", "name"))
@@ -61,6 +67,20 @@ class UsageSums:
     output_tokens: int
     mean_ttft_ms: float | None  # None: nothing was streamed
 
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the input tokens, 0 to 1; None without any."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else None
+
+    @property
+    def failed_share(self) -> float | None:
+        """Of the requests, 0 to 1; None without any."""
+        return self.failures / self.requests if self.requests else None
+
 
 _SUMMED = ("requests", "failures", "input_tokens", "cached_tokens", "output_tokens", "ttft_ms", "ttft_count")
 
@@ -71,7 +91,10 @@ def _minutes(tenant_id: UUID, since: datetime, until: datetime) -> QuerySet[Usag
 
 def usage_totals(tenant_id: UUID, *, since: datetime, until: datetime) -> UsageSums:
     """What the tenant used in [since, until), whole minutes."""
-    sums = _minutes(tenant_id, since, until).aggregate(**{name: Sum(name, default=0) for name in _SUMMED})
+    return _sums(_minutes(tenant_id, since, until).aggregate(**{name: Sum(name, default=0) for name in _SUMMED}))
+
+
+def _sums(sums: Mapping[str, Any]) -> UsageSums:
     return UsageSums(
         requests=sums["requests"],
         failures=sums["failures"],
@@ -128,10 +151,13 @@ class KeyUsage:
     tokens: int
     by_bucket: Sequence[int]
 
+    @property
+    def failed_share(self) -> float | None:
+        """Of the requests, 0 to 1; None without any."""
+        return self.failures / self.requests if self.requests else None
 
-def usage_by_key(
-    tenant_id: UUID, *, starts: Sequence[datetime], until: datetime, limit: int = 50
-) -> list[KeyUsage]:
+
+def usage_by_key(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime, limit: int = 50) -> list[KeyUsage]:
     """The `limit` keys with the most tokens since starts[0], most first, revoked ones included."""
     minutes = _minutes(tenant_id, starts[0], until)
     tokens = Sum(F("input_tokens") + F("output_tokens"))
@@ -166,6 +192,16 @@ def usage_by_key(
     ]
 
 
+def usage_by_tenant(tenant_ids: Sequence[UUID], *, since: datetime, until: datetime) -> dict[UUID, UsageSums]:
+    """What each of these tenants used in [since, until); tenants without usage are absent."""
+    rows: Iterable[Mapping[str, Any]] = (
+        UsageMinute.objects.filter(tenant_id__in=tenant_ids, minute__gte=since, minute__lt=until)
+        .values("tenant_id")
+        .annotate(**{f"sum_{name}": Sum(name) for name in _SUMMED})
+    )
+    return {row["tenant_id"]: _sums({name: row[f"sum_{name}"] for name in _SUMMED}) for row in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class PlatformRates:
     """The platform's last minute, from two rollup minutes; all tenants together."""
@@ -184,7 +220,7 @@ def platform_rates(now: datetime) -> PlatformRates:
     this_minute = now.replace(second=0, microsecond=0)
     previous = this_minute - timedelta(minutes=1)
     weight = 1.0 - (now - this_minute).total_seconds() / 60.0
-    sums = {
+    sums: dict[datetime, Mapping[str, Any]] = {
         row["minute"]: row
         for row in UsageMinute.objects.filter(minute__gte=previous, minute__lte=this_minute)
         .values("minute")
@@ -192,6 +228,6 @@ def platform_rates(now: datetime) -> PlatformRates:
     }
 
     def slid(name: str) -> float:
-        return sums.get(this_minute, {}).get(name, 0) + weight * sums.get(previous, {}).get(name, 0)
+        return float(sums.get(this_minute, {}).get(name, 0) + weight * sums.get(previous, {}).get(name, 0))
 
     return PlatformRates(slid("r") / 60.0, slid("t") / 60.0, slid("r"), slid("f"))

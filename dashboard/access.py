@@ -1,0 +1,84 @@
+"""Who may see which page. Pages of a tenant that one is no member of do not exist (404)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec
+from zoneinfo import ZoneInfo
+
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.utils import timezone
+
+from tenants import selectors
+from tenants.models import Tenant, TenantState, User
+from tenants.policies.rbac import MAY_CREATE_KEYS, MAY_MANAGE_TENANT
+
+Rest = ParamSpec("Rest")
+
+
+@dataclass(frozen=True, slots=True)
+class PortalAccess:
+    """What the person behind a request may do in one tenant."""
+
+    user: User
+    tenant: Tenant
+    role: str | None  # None: a platform role looks in, and only looks
+
+    @property
+    def may_create_keys(self) -> bool:
+        return self.role in MAY_CREATE_KEYS and self.tenant.state == TenantState.ACTIVE
+
+    def may_revoke(self, created_by: object) -> bool:
+        """Those who manage the tenant revoke any key; a developer the ones they made."""
+        return self.role in MAY_MANAGE_TENANT or (self.role in MAY_CREATE_KEYS and created_by == self.user.pk)
+
+
+def signed_in(request: HttpRequest) -> User:
+    """The person behind a request that `login_required` let through."""
+    user: User | AnonymousUser = request.user
+    if not isinstance(user, User):
+        raise PermissionDenied
+    return user
+
+
+def console_page(
+    view: Callable[Concatenate[HttpRequest, Rest], HttpResponseBase],
+) -> Callable[Concatenate[HttpRequest, Rest], HttpResponseBase]:
+    """For people with a platform role, whichever; others get 403."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
+        if not signed_in(request).may_read_platform:
+            raise PermissionDenied
+        return view(request, *args, **kwargs)
+
+    return login_required(guarded)
+
+
+def portal_page(
+    view: Callable[Concatenate[HttpRequest, PortalAccess, Rest], HttpResponseBase],
+) -> Callable[..., HttpResponseBase]:
+    """For members of the tenant in the address and for platform roles; times are shown in the tenant's zone."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, slug: str, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
+        user = signed_in(request)
+        try:
+            tenant = selectors.get_tenant_for(user, slug)
+        except Tenant.DoesNotExist as error:
+            raise Http404 from error
+        access = PortalAccess(user, tenant, selectors.get_role(user, tenant))
+        request.portal = access  # type: ignore[attr-defined]  # read back by portal_of alone
+        with timezone.override(ZoneInfo(tenant.time_zone)):
+            return view(request, access, *args, **kwargs)
+
+    return login_required(guarded)
+
+
+def portal_of(request: HttpRequest) -> PortalAccess | None:
+    """The access that `portal_page` found, for the shell around the page."""
+    access = getattr(request, "portal", None)
+    return access if isinstance(access, PortalAccess) else None

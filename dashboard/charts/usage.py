@@ -1,0 +1,110 @@
+"""The usage chart: which buckets a range has, and the figure that plotly.js draws."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from tenants.selectors import UsagePoint
+
+MAX_SERIES: Final = 6
+"""Models drawn by name; the rest is one grey series, so that colours stay distinguishable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A choice of the range selector; `step` is a bucket's width, None for calendar days."""
+
+    name: str
+    buckets: int
+    step: timedelta | None
+
+
+RANGES: Final[Mapping[str, Range]] = {
+    "1h": Range("1h", 60, timedelta(minutes=1)),
+    "24h": Range("24h", 48, timedelta(minutes=30)),
+    "7d": Range("7d", 56, timedelta(hours=3)),
+    "30d": Range("30d", 30, None),
+}
+DEFAULT_RANGE: Final = "24h"
+
+
+def bucket_starts(chosen: Range, *, now: datetime, zone: ZoneInfo) -> list[datetime]:
+    """Starts of the buckets up to the one that holds `now`, aware, in `zone`, on round local times."""
+    local = now.astimezone(zone)
+    if chosen.step is None:
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+        return [midnight - timedelta(days=back) for back in range(chosen.buckets - 1, -1, -1)]
+    # Wall-clock arithmetic within one zone would repeat or skip an hour when summer time changes.
+    offset = local.utcoffset() or timedelta(0)
+    seconds = (now.timestamp() + offset.total_seconds()) // chosen.step.total_seconds() * chosen.step.total_seconds()
+    last = datetime.fromtimestamp(seconds - offset.total_seconds(), tz=zone)
+    return [
+        datetime.fromtimestamp(last.timestamp() - back * chosen.step.total_seconds(), tz=zone)
+        for back in range(chosen.buckets - 1, -1, -1)
+    ]
+
+
+def models_by_tokens(points: Sequence[UsagePoint]) -> list[str]:
+    """Models, most tokens first; names break ties so that colours do not jump."""
+    totals: dict[str, int] = {}
+    for point in points:
+        totals[point.model] = totals.get(point.model, 0) + point.input_tokens + point.output_tokens
+    return sorted(totals, key=lambda model: (-totals[model], model))
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One colour of the chart; `slot` is the number of its colour token."""
+
+    name: str
+    slot: int
+    tokens: Sequence[int]
+
+
+def token_series(points: Sequence[UsagePoint], *, buckets: int, other: str) -> list[Series]:
+    """Tokens by model and bucket; models beyond MAX_SERIES are summed as `other`."""
+    models = models_by_tokens(points)
+    named = models[:MAX_SERIES]
+    names = named if len(models) == len(named) else [*named, other]
+    sums: dict[str, list[int]] = {name: [0] * buckets for name in names}
+    for point in points:
+        series = sums[point.model if point.model in named else other]
+        series[point.bucket] += point.input_tokens + point.output_tokens
+    return [Series(name, slot, tokens) for slot, (name, tokens) in enumerate(sums.items(), start=1)]
+
+
+def token_figure(series: Sequence[Series], starts: Sequence[datetime]) -> dict[str, Any]:
+    """A stacked bar figure for plotly. Colours are slots of the theme, filled in by the page's script.
+
+    Times are written without a zone: plotly shows them as they are, and they are the tenant's.
+    """
+    times = [start.replace(tzinfo=None).isoformat() for start in starts]
+    return {
+        "data": [
+            {
+                "type": "bar",
+                "name": one.name,
+                "x": times,
+                "y": list(one.tokens),
+                "hovertemplate": "%{y:,} · %{fullData.name}<extra></extra>",
+                "meta": {"slot": one.slot},
+            }
+            for one in series
+        ],
+        "layout": {"barmode": "stack", "bargap": 0.24, "hovermode": "x unified", "showlegend": False},
+    }
+
+
+def sparkline(values: Sequence[int], *, width: int = 92, height: int = 18) -> list[tuple[float, float, float, float]]:
+    """Rectangles (x, y, width, height) of a bar sparkline in user units; a non-zero value is never invisible."""
+    if not values:
+        return []
+    top = max(values) or 1
+    step = width / len(values)
+    bars = []
+    for number, value in enumerate(values):
+        tall = 0.0 if value == 0 else max(1.5, height * value / top)
+        bars.append((round(number * step, 2), round(height - tall, 2), round(step * 0.72, 2), round(tall, 2)))
+    return bars

@@ -1,0 +1,73 @@
+"""What the frame around every page shows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from dashboard import labels
+from dashboard.access import portal_of
+from dashboard.navigation import Group, console_groups, portal_groups
+from dashboard.strings import script_strings
+from tenants import selectors
+from tenants.models import Tenant, User
+
+SWITCHER_LIMIT: Final = 50
+"""Most tenants in the switcher; who belongs to more finds them on the console's list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Sidebar, user chip and the scripts' words. Empty for people who are not logged in."""
+
+    home: str = "/"
+    area_name: str = ""
+    groups: Sequence[Group] = ()
+    tenant: Tenant | None = None
+    tenants: Sequence[Tenant] = ()
+    user_name: str = ""
+    role: str = ""
+    may_read_platform: bool = False
+    strings: Mapping[str, object] = field(default_factory=dict)
+
+
+def shell(request: HttpRequest) -> dict[str, Shell]:
+    """Context processor."""
+    user = getattr(request, "user", None)
+    if not isinstance(user, User):
+        return {"shell": Shell(strings=script_strings())}
+    view_name = request.resolver_match.view_name if request.resolver_match else ""
+    platform_role = str(labels.PLATFORM_ROLES.get(user.platform_role, ""))
+    access = portal_of(request)
+    if access is not None:
+        return {
+            "shell": Shell(
+                home=reverse("portal-home", args=[access.tenant.slug]),
+                area_name=_("Portal"),
+                groups=portal_groups(
+                    access.tenant,
+                    view_name=view_name,
+                    active_keys=selectors.count_usable_keys(access.tenant),
+                ),
+                tenant=access.tenant,
+                tenants=list(selectors.list_tenants_for(user)[:SWITCHER_LIMIT]),
+                user_name=str(user),
+                role=f"{access.tenant.name} · {labels.word('role', access.role)}" if access.role else platform_role,
+                may_read_platform=user.may_read_platform,
+                strings=script_strings(),
+            )
+        }
+    return {
+        "shell": Shell(
+            home=reverse("home"),
+            area_name=_("Console"),
+            groups=console_groups(view_name=view_name, superuser=user.is_superuser) if user.may_read_platform else (),
+            user_name=str(user),
+            role=platform_role,
+            may_read_platform=user.may_read_platform,
+            strings=script_strings(),
+        )
+    }

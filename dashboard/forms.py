@@ -1,0 +1,60 @@
+"""Forms of the pages; they parse and say what is wrong, services decide."""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django import forms
+from django.contrib.auth.forms import AuthenticationForm
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from tenants.services.keys import MAX_RPM
+
+EXPIRIES: Final = (
+    ("", _("Never")),
+    ("7", _("In 7 days")),
+    ("30", _("In 30 days")),
+    ("90", _("In 90 days")),
+    ("365", _("In one year")),
+)
+
+
+class LoginForm(AuthenticationForm):
+    """Django's own, with an e-mail address as the name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].label = _("E-mail address")
+        self.fields["username"].widget = forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
+        self.fields["password"].label = _("Password")
+
+
+class KeyForm(forms.Form):
+    """A new API key. Without models chosen the key reaches whatever the tenant is granted."""
+
+    use_required_attribute = True
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=80,
+        help_text=_("Where the key will be used, such as “search-production”."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True}),
+    )
+    expires = forms.ChoiceField(label=_("Expires"), choices=EXPIRIES, required=False)
+    rpm_limit = forms.IntegerField(
+        label=_("Requests a minute"),
+        required=False,
+        min_value=1,
+        max_value=MAX_RPM,
+        widget=forms.NumberInput(attrs={"inputmode": "numeric", "placeholder": _("No limit")}),
+    )
+    models = forms.MultipleChoiceField(label=_("Models"), required=False, widget=forms.CheckboxSelectMultiple)
+
+    def __init__(self, *args: Any, model_names: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["models"].choices = [(name, name) for name in model_names]  # type: ignore[attr-defined]
+
+    def expires_at(self) -> datetime | None:
+        """The chosen expiry from now on; None for never."""
+        days = self.cleaned_data["expires"]
+        return timezone.now() + timedelta(days=int(days)) if days else None

@@ -1,0 +1,186 @@
+"""Frames of the console's live channel: what the overview shows, as JSON with a sequence number.
+
+`console.v1` is sent whole each time: it is bounded by DEVICE_LIMIT and INSTANCE_LIMIT rows.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dashboard import selectors
+from gpupool.models import Instance, InstanceState
+from tenants.selectors import platform_rates
+
+VERSION: Final = "console.v1"
+DEVICE_LIMIT: Final = 64
+INSTANCE_LIMIT: Final = 100
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """The cards. Memory in bytes; None is unknown."""
+
+    ready: int
+    instances: int  # not stopped
+    failed: int
+    devices: int
+    devices_unknown: int
+    memory: int | None
+    reserved: int
+    requests_per_second: float
+    tokens_per_second: float
+    requests: float  # in the last minute
+    failures: float  # in the last minute
+
+
+class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One device; sizes in bytes, utilization 0 to 1; None is unknown."""
+
+    id: str
+    node: str
+    name: str
+    kind: str
+    index: int | None
+    memory: int | None
+    reserved: int
+    used: int | None
+    schedulable: int | None
+    utilization: float | None
+    health: str
+    observed_at: float | None  # seconds since the epoch
+
+
+class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance; times in seconds since the epoch."""
+
+    id: str
+    model: str
+    version: str
+    engine: str
+    state: str
+    reason: str
+    node: str
+    endpoint: str
+    attached: bool
+    since: float
+    restarts: int
+    running: int | None
+    waiting: int | None
+
+
+BLANK_DEVICE: Final = DeviceRow(
+    id="",
+    node="",
+    name="",
+    kind="",
+    index=None,
+    memory=None,
+    reserved=0,
+    used=None,
+    schedulable=None,
+    utilization=None,
+    health="unknown",
+    observed_at=None,
+)
+BLANK_INSTANCE: Final = InstanceRow(
+    id="",
+    model="",
+    version="",
+    engine="",
+    state="unknown",
+    reason="",
+    node="",
+    endpoint="",
+    attached=False,
+    since=0.0,
+    restarts=0,
+    running=None,
+    waiting=None,
+)
+"""What the pages' row templates are rendered with; scripts fill copies of them."""
+
+
+class ConsoleFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="v", tag=VERSION):
+    seq: int
+    at: float  # seconds since the epoch, by the server
+    figures: Figures
+    devices: list[DeviceRow]
+    instances: list[InstanceRow]
+
+
+class TroubleFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="v", tag="trouble.v1"):
+    """Sent instead when the figures cannot be read: pages then say how old theirs are."""
+
+    seq: int
+    at: float
+
+
+def build_console_frame(*, seq: int, now: datetime) -> ConsoleFrame:
+    """Read everything that the overview shows; a constant number of queries."""
+    uses = selectors.list_device_uses(now=now, limit=DEVICE_LIMIT)
+    states = selectors.count_instances()
+    rates = platform_rates(now)
+    memories = [use.device.memory_bytes for use in uses]
+    known = [size for size in memories if size is not None]
+    return ConsoleFrame(
+        seq=seq,
+        at=now.timestamp(),
+        figures=Figures(
+            ready=states[InstanceState.READY],
+            instances=states.total() - states[InstanceState.STOPPED],
+            failed=states[InstanceState.FAILED],
+            devices=len(uses),
+            devices_unknown=sum(use.stale for use in uses),
+            memory=sum(known) if known else None,
+            reserved=sum(use.reserved_bytes for use in uses),
+            requests_per_second=rates.requests_per_second,
+            tokens_per_second=rates.tokens_per_second,
+            requests=rates.requests,
+            failures=rates.failures,
+        ),
+        devices=[_device_row(use) for use in uses],
+        instances=[instance_row(i) for i in selectors.list_instances()[:INSTANCE_LIMIT]],
+    )
+
+
+def _device_row(use: selectors.DeviceUse) -> DeviceRow:
+    device = use.device
+    return DeviceRow(
+        id=str(device.pk),
+        node=device.node.name,
+        name=device.name,
+        kind=device.kind,
+        index=device.index,
+        memory=device.memory_bytes,
+        reserved=use.reserved_bytes,
+        used=use.used_bytes,
+        schedulable=use.schedulable_bytes,
+        utilization=None if use.stale else device.utilization,
+        health="unknown" if use.stale else device.health,
+        observed_at=device.observed_at.timestamp() if device.observed_at else None,
+    )
+
+
+def instance_row(instance: Instance) -> InstanceRow:
+    """One row of the instances' tables, on the overview and on their own page."""
+    endpoint = f"{instance.host}:{instance.port}{instance.base_path}" if instance.host and instance.port else ""
+    return InstanceRow(
+        id=str(instance.pk),
+        model=instance.version.model.name,
+        version=instance.version.name,
+        engine=instance.engine,
+        state=instance.state,
+        reason=instance.reason,
+        node=instance.node.name if instance.node else "",
+        endpoint=endpoint,
+        attached=instance.attached,
+        since=instance.state_changed_at.timestamp(),
+        restarts=instance.restarts,
+        running=instance.running_requests,
+        waiting=instance.waiting_requests,
+    )
+
+
+def encode(frame: ConsoleFrame | TroubleFrame) -> str:
+    """A frame as the text that goes over the socket."""
+    return msgspec.json.encode(frame).decode()

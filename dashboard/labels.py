@@ -1,0 +1,89 @@
+"""The words that pages use for states and roles, in the reader's language."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+Words = Mapping[str, str | Promise]
+
+INSTANCE_STATES: Final[Words] = {
+    "requested": _("Requested"),
+    "placing": _("Placing"),
+    "staging": _("Staging"),
+    "loading": _("Loading"),
+    "warming": _("Warming"),
+    "ready": _("Ready"),
+    "asleep": _("Asleep"),
+    "draining": _("Draining"),
+    "stopped": _("Stopped"),
+    "failed": _("Failed"),
+    "unknown": _("Unknown"),
+}
+NODE_STATES: Final[Words] = {
+    "expected": _("Expected"),
+    "online": _("Online"),
+    "unreachable": _("Unreachable"),
+}
+DEVICE_HEALTH: Final[Words] = {
+    "ok": pgettext_lazy("device", "Healthy"),
+    "failed": _("Failed"),
+    "unknown": _("Unknown"),
+    "absent": pgettext_lazy("device", "Gone"),
+}
+TENANT_STATES: Final[Words] = {"active": pgettext_lazy("tenant", "Active"), "suspended": _("Suspended")}
+KEY_STATES: Final[Words] = {
+    "active": pgettext_lazy("key", "Active"),
+    "expired": _("Expired"),
+    "revoked": _("Revoked"),
+}
+SLA_TIERS: Final[Words] = {"gold": _("Gold"), "silver": _("Silver"), "bronze": _("Bronze")}
+PLATFORM_ROLES: Final[Words] = {
+    "read_only": _("Platform, read-only"),
+    "operator": _("Platform operator"),
+    "superuser": _("Platform superuser"),
+}
+TENANT_ROLES: Final[Words] = {
+    "owner": _("Owner"),
+    "admin": _("Admin"),
+    "developer": _("Developer"),
+    "viewer": _("Viewer"),
+    "billing": _("Billing"),
+}
+ALL: Final[Mapping[str, Words]] = {
+    "instance": INSTANCE_STATES,
+    "node": NODE_STATES,
+    "health": DEVICE_HEALTH,
+    "tenant": TENANT_STATES,
+    "key": KEY_STATES,
+    "tier": SLA_TIERS,
+    "role": TENANT_ROLES,
+}
+
+TONES: Final[Mapping[str, str]] = {
+    "ready": "good",
+    "online": "good",
+    "ok": "good",
+    "active": "good",
+    "requested": "busy",
+    "placing": "busy",
+    "staging": "busy",
+    "loading": "busy",
+    "warming": "busy",
+    "draining": "warn",
+    "expected": "warn",
+    "unreachable": "bad",
+    "failed": "bad",
+    "suspended": "bad",
+    "revoked": "idle",
+    "expired": "warn",
+    "unknown": "warn",
+}
+"""Which tone of pill a state gets; `idle` where none is named."""
+
+
+def word(kind: str, value: str) -> str:
+    """The word for `value` in the active language; the value itself where there is none."""
+    return str(ALL[kind].get(value, value))

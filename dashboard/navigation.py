@@ -1,0 +1,86 @@
+"""The entries of the sidebar. Only pages that exist stand here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.urls import Resolver404, resolve, reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry; `external` marks pages outside console and portal."""
+
+    label: str | Promise
+    icon: str
+    href: str
+    current: bool = False
+    count: int | None = None
+    external: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    items: Sequence[Item]
+
+
+def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
+    """What people with a platform role reach."""
+
+    def entry(label: str, icon: str, name: str) -> Item:
+        return Item(label, icon, reverse(name), current=view_name == name)
+
+    return [
+        Group(
+            _("Operate"),
+            [
+                entry(_("Overview"), "layout-dashboard", "console-overview"),
+                entry(_("Instances"), "cube", "console-instances"),
+            ],
+        ),
+        Group(_("Tenancy"), [entry(_("Tenants"), "building-community", "console-tenants")]),
+        *_platform_group(superuser=superuser),
+    ]
+
+
+def portal_groups(tenant: Tenant, *, view_name: str, active_keys: int) -> list[Group]:
+    """What members of a tenant reach."""
+
+    def entry(label: str, icon: str, name: str, count: int | None = None) -> Item:
+        # Pages below an entry (portal-key-new) light up the entry itself (portal-keys).
+        current = view_name == name or view_name.startswith(name.removesuffix("s") + "-")
+        return Item(label, icon, reverse(name, args=[tenant.slug]), current=current, count=count)
+
+    return [
+        Group(
+            "",
+            [
+                entry(_("Quick start"), "rocket", "portal-home"),
+                entry(_("API keys"), "key", "portal-keys", active_keys),
+                entry(_("Usage"), "chart-bar", "portal-usage"),
+            ],
+        ),
+        *_platform_group(superuser=False),
+    ]
+
+
+def _platform_group(*, superuser: bool) -> list[Group]:
+    items = []
+    if exists("/api/docs"):
+        items.append(Item(_("API reference"), "api", "/api/docs", external=True))
+    if superuser and exists("/backoffice/"):
+        items.append(Item(_("Backoffice"), "database", "/backoffice/", external=True))
+    return [Group(_("Platform"), items)] if items else []
+
+
+def exists(path: str) -> bool:
+    """Whether this process answers at `path`."""
+    try:
+        resolve(path)
+    except Resolver404:
+        return False
+    return True

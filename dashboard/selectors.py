@@ -1,0 +1,126 @@
+"""Reads that gather several rooms into what one page shows."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Final
+
+from django.db.models import Count, Q, QuerySet, Sum
+from django.utils import timezone
+
+from gpupool.models import Device, Instance, InstanceState, Lease, Model, NodeState
+from tenants.models import Grant, GrantEffect, PrincipalKind, Tenant
+
+STALE_DEVICE: Final = timedelta(seconds=30)
+"""A device that was not observed for this long says nothing about now."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """A device with its three numbers, bytes; None is unknown, never zero."""
+
+    device: Device
+    reserved_bytes: int
+    used_bytes: int | None
+    schedulable_bytes: int | None
+    stale: bool
+
+
+def list_device_uses(*, now: datetime, limit: int) -> list[DeviceUse]:
+    """Devices that are present, by node, kind and index; at most `limit`."""
+    devices = list(
+        Device.objects.filter(present=True).select_related("node").order_by("node__name", "-kind", "index")[:limit]
+    )
+    reserved = dict(
+        Lease.objects.filter(device__in=devices, released_at__isnull=True)
+        .values_list("device")
+        .annotate(total=Sum("memory_bytes"))
+    )
+    return [_device_use(device, reserved.get(device.pk, 0), now=now) for device in devices]
+
+
+def _device_use(device: Device, reserved: int, *, now: datetime) -> DeviceUse:
+    stale = (
+        device.observed_at is None or now - device.observed_at > STALE_DEVICE or device.node.state != NodeState.ONLINE
+    )
+    schedulable: int | None
+    if device.memory_bytes is None or stale or device.health == "unknown":
+        schedulable = None
+    elif device.node.cordoned or device.health != "ok":
+        schedulable = 0
+    else:
+        schedulable = max(0, device.memory_bytes - reserved)
+    return DeviceUse(device, reserved, None if stale else device.memory_used_bytes, schedulable, stale)
+
+
+def list_instances(*, state: str = "", search: str = "", include_stopped: bool = False) -> QuerySet[Instance]:
+    """Instances with their model and node, newest first.
+
+    `state` keeps one state; `search` matches the model, engine, node or host.
+    """
+    instances = Instance.objects.select_related("version__model", "node").order_by("-id")
+    if state:
+        instances = instances.filter(state=state)
+    elif not include_stopped:
+        instances = instances.exclude(state=InstanceState.STOPPED)
+    if search:
+        instances = instances.filter(
+            Q(version__model__name__icontains=search)
+            | Q(engine__icontains=search)
+            | Q(node__name__icontains=search)
+            | Q(host__icontains=search)
+        )
+    return instances
+
+
+def count_instances() -> Counter[str]:
+    """How many instances are in each state."""
+    return Counter(dict(Instance.objects.order_by().values_list("state").annotate(n=Count("pk"))))
+
+
+@dataclass(frozen=True, slots=True)
+class PortalModel:
+    """A model that a tenant may call, and whether it would be answered now."""
+
+    name: str
+    description: str
+    ready: int
+
+
+def list_portal_models(tenant: Tenant) -> list[PortalModel]:
+    """Models of the catalogue that the tenant is granted to infer with, by name. Grants to single keys do not count."""
+    now = timezone.now()
+    grants = list(
+        Grant.objects.filter(tenant=tenant, principal_kind=PrincipalKind.TENANT, principal_id=tenant.pk).filter(
+            Q(expires_at__isnull=True) | Q(expires_at__gt=now)
+        )
+    )
+    grants = [grant for grant in grants if {"infer", "*"} & set(grant.actions)]
+    models = (
+        Model.objects.filter(Q(tenant_id__isnull=True) | Q(tenant_id=tenant.pk))
+        .annotate(ready=Count("versions__instances", filter=Q(versions__instances__state=InstanceState.READY)))
+        .order_by("name")
+    )
+    return [PortalModel(m.name, m.description, m.ready) for m in models if _granted(m.name, grants)]
+
+
+def _granted(name: str, grants: Iterable[Grant]) -> bool:
+    matching = [grant.effect for grant in grants if fnmatchcase(name, grant.model_pattern)]
+    return bool(matching) and GrantEffect.DENY not in matching
+
+
+def list_tenant_rows(*, search: str = "") -> QuerySet[Tenant]:
+    """Tenants with their number of members and usable keys, by slug."""
+    now = timezone.now()
+    usable = Q(api_keys__revoked_at__isnull=True) & (
+        Q(api_keys__expires_at__isnull=True) | Q(api_keys__expires_at__gt=now)
+    )
+    tenants = Tenant.objects.annotate(
+        members=Count("memberships", distinct=True),
+        keys=Count("api_keys", filter=usable, distinct=True),
+    ).order_by("slug")
+    if search:
+        tenants = tenants.filter(Q(slug__icontains=search) | Q(name__icontains=search))
+    return tenants

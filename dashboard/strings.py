@@ -1,0 +1,30 @@
+"""The words that scripts need, sent along with the page in the reader's language."""
+
+from django.utils.translation import gettext as _
+
+from dashboard import labels
+
+
+def script_strings() -> dict[str, object]:
+    """Evaluated in each request, because the language is the request's."""
+    return {
+        "unknown": _("unknown"),
+        "seconds": _("%(n)s s"),
+        "minutes": _("%(n)s min"),
+        "hours": _("%(n)s h"),
+        "days": _("%(n)s d"),
+        "copied": _("Copied"),
+        "live": _("Live"),
+        "connecting": _("Connecting"),
+        "reconnecting": _("Reconnecting"),
+        "stale": _("Stale"),
+        "paused": _("Paused"),
+        "denied": _("No permission"),
+        "as_of": _("as of %(time)s"),
+        "failed": _("The server could not be reached. Try again."),
+        "words": {
+            "instance": {key: str(value) for key, value in labels.INSTANCE_STATES.items()},
+            "health": {key: str(value) for key, value in labels.DEVICE_HEALTH.items()},
+        },
+        "tones": dict(labels.TONES),
+    }

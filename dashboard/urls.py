@@ -1,0 +1,24 @@
+"""Addresses of console and portal."""
+
+from django.contrib.auth.views import LogoutView
+from django.urls import path
+from django.views.i18n import set_language
+
+from dashboard.views import home, login
+from dashboard.views.console import instances, overview, tenants
+from dashboard.views.portal import keys, quickstart, usage
+
+urlpatterns = [
+    path("", home.start, name="home"),
+    path("login/", login.LoginView.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("language/", set_language, name="set_language"),
+    path("console/overview/", overview.page, name="console-overview"),
+    path("console/instances/", instances.page, name="console-instances"),
+    path("console/tenants/", tenants.page, name="console-tenants"),
+    path("t/<slug:slug>/", quickstart.page, name="portal-home"),
+    path("t/<slug:slug>/keys/", keys.index, name="portal-keys"),
+    path("t/<slug:slug>/keys/new/", keys.create, name="portal-key-new"),
+    path("t/<slug:slug>/keys/<uuid:key_id>/revoke/", keys.revoke, name="portal-key-revoke"),
+    path("t/<slug:slug>/usage/", usage.page, name="portal-usage"),
+]

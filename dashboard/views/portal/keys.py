@@ -1,0 +1,94 @@
+"""Portal: API keys. A secret is in the answer to its creation and nowhere after."""
+
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from dashboard import selectors
+from dashboard.access import PortalAccess, portal_page
+from dashboard.forms import KeyForm
+from tenants import services
+from tenants.actor import user_actor
+from tenants.models import ApiKey
+from tenants.selectors import get_api_key, list_api_keys
+
+LIST_LIMIT = 500
+
+
+def state_of(key: ApiKey, now: datetime) -> str:
+    """active, expired or revoked."""
+    if key.revoked_at is not None:
+        return "revoked"
+    return "active" if key.is_usable(now) else "expired"
+
+
+@portal_page
+def index(request: HttpRequest, access: PortalAccess) -> HttpResponse:
+    show_revoked = request.GET.get("show") == "all"
+    keys = list_api_keys(access.tenant, include_revoked=show_revoked)[:LIST_LIMIT]
+    now = timezone.now()
+    rows = [(key, state_of(key, now), access.may_revoke(key.created_by_id)) for key in keys]
+    return render(request, "portal/keys.html", {"access": access, "rows": rows, "show_revoked": show_revoked})
+
+
+@portal_page
+@never_cache
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
+    """The form, and the answer with the new secret: a fragment for the dialog, else a page."""
+    if not access.may_create_keys:
+        raise PermissionDenied
+    names = [model.name for model in selectors.list_portal_models(access.tenant)]
+    form = KeyForm(request.POST or None, model_names=names)
+    status = 200
+    if request.method == "POST":
+        if form.is_valid():
+            try:
+                new = services.create_api_key(
+                    access.tenant,
+                    name=form.cleaned_data["name"],
+                    allowed_models=form.cleaned_data["models"],
+                    rpm_limit=form.cleaned_data["rpm_limit"],
+                    expires_at=form.expires_at(),
+                    actor=user_actor(access.user.pk),
+                    created_by=access.user.pk,
+                )
+            except services.InvalidInput as error:
+                form.add_error(error.field if error.field in form.fields else None, error.message)
+            else:
+                return _sheet(request, "key_created", {"access": access, "key": new.key, "secret": new.secret})
+        status = 422
+    return _sheet(request, "key_form", {"access": access, "form": form}, status=status)
+
+
+@portal_page
+@require_http_methods(["GET", "POST"])
+def revoke(request: HttpRequest, access: PortalAccess, key_id: UUID) -> HttpResponse:
+    """Asks first, saying what will happen; then revokes."""
+    try:
+        key = get_api_key(access.tenant, key_id)
+    except ApiKey.DoesNotExist as error:
+        raise Http404 from error
+    if not access.may_revoke(key.created_by_id):
+        raise PermissionDenied
+    if request.method == "POST":
+        services.revoke_api_key(key.pk, actor=user_actor(access.user.pk))
+        messages.success(request, _("The key “%(name)s” is revoked.") % {"name": key.name})
+        return redirect("portal-keys", access.tenant.slug)
+    return _sheet(request, "key_revoke", {"access": access, "key": key})
+
+
+def _sheet(request: HttpRequest, name: str, context: dict[str, object], *, status: int = 200) -> HttpResponse:
+    """A dialog's content: alone for htmx, within a page for everyone else."""
+    fragment = f"portal/_{name}.html"
+    if request.headers.get("HX-Request") == "true":
+        return render(request, fragment, context, status=status)
+    return render(request, "portal/sheet_page.html", {**context, "fragment": fragment}, status=status)

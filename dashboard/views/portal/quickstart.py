@@ -1,0 +1,59 @@
+"""Portal: from a key to the first answer."""
+
+import json
+from typing import Final
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from dashboard import selectors
+from dashboard.access import PortalAccess, portal_page
+
+EXAMPLE_MODEL: Final = "model-name"
+
+CURL: Final = """curl {base_url}/chat/completions \\
+  -H "Authorization: Bearer $GATEHOUSE_API_KEY" \\
+  -H "Content-Type: application/json" \\
+  -d '{body}'"""
+
+PYTHON: Final = """# pip install openai
+import os
+from openai import OpenAI
+
+client = OpenAI(base_url={base_url!r}, api_key=os.environ["GATEHOUSE_API_KEY"])
+answer = client.chat.completions.create(
+    model={model!r},
+    messages=[{{"role": "user", "content": "Say hello in five words."}}],
+    max_tokens=32,
+)
+print(answer.choices[0].message.content)"""
+
+
+def snippets(*, base_url: str, model: str) -> dict[str, str]:
+    """Examples that work when pasted, whatever the model's name holds."""
+    body = json.dumps(
+        {"model": model, "messages": [{"role": "user", "content": "Say hello in five words."}], "max_tokens": 32}
+    )
+    return {
+        "curl": CURL.format(base_url=base_url, body=body.replace("'", "'\\''")),
+        "python": PYTHON.format(base_url=base_url, model=model),
+    }
+
+
+@portal_page
+def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
+    models = selectors.list_portal_models(access.tenant)
+    ready = [model for model in models if model.ready]
+    example = (ready or models)[0].name if models else EXAMPLE_MODEL
+    base_url = f"{settings.GATEHOUSE.public_relay_url}/v1"
+    return render(
+        request,
+        "portal/quickstart.html",
+        {
+            "access": access,
+            "models": models,
+            "base_url": base_url,
+            "snippets": snippets(base_url=base_url, model=example),
+        },
+    )

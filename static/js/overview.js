@@ -1,0 +1,87 @@
+// Puts live frames into the rows that the server rendered.
+import { age, formats } from "./format.js";
+import { LiveChannel, showState } from "./live.js";
+import { fill, words } from "./words.js";
+
+const page = document.getElementById("overview");
+const pill = document.getElementById("live");
+const asOf = document.getElementById("as-of");
+let clockSkewSeconds = 0;
+let lastAt = null;
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function setPill(slot, kind, value) {
+  let mark = slot.firstElementChild;
+  if (!mark) {
+    mark = document.createElement("span");
+    slot.append(mark);
+  }
+  if (mark.dataset.value === value) return;
+  mark.className = `pill ${words.tones[value] ?? "idle"}`;
+  mark.dataset.value = value;
+  mark.textContent = words.words[kind][value] ?? value;
+}
+
+function fillSlots(scope, values) {
+  for (const slot of scope.querySelectorAll("[data-f]")) {
+    const [name, format = "text", kind] = slot.dataset.f.split(":");
+    const value = values[name];
+    if (format === "pill") setPill(slot, kind, value);
+    else if (format === "age") {
+      slot.dataset.since = value;
+      setText(slot, age(Date.now() / 1000 + clockSkewSeconds - value));
+    } else setText(slot, formats[format](value));
+  }
+  for (const meter of scope.querySelectorAll("[data-meter]")) {
+    const [part, whole] = meter.dataset.meter.split("/");
+    meter.max = values[whole] || 1;
+    meter.value = values[part] ?? 0;
+  }
+}
+
+function fillRows(panel, rows) {
+  const body = panel.querySelector("tbody");
+  const template = panel.querySelector("[data-row-template]");
+  const known = new Map([...body.children].map((row) => [row.dataset.row, row]));
+  rows.forEach((values, place) => {
+    let row = known.get(values.id);
+    known.delete(values.id);
+    if (!row) {
+      row = template.content.firstElementChild.cloneNode(true);
+      row.dataset.row = values.id;
+    }
+    fillSlots(row, values);
+    if (body.children[place] !== row) body.insertBefore(row, body.children[place] ?? null);
+  });
+  for (const gone of known.values()) gone.remove();
+  panel.querySelector("[data-filled]").hidden = rows.length === 0;
+  panel.querySelector("[data-empty]").hidden = rows.length > 0;
+}
+
+function showFrame(frame) {
+  clockSkewSeconds = frame.at - Date.now() / 1000;
+  lastAt = frame.at;
+  const figures = page.querySelector('[data-panel="figures"]');
+  fillSlots(figures, frame.figures);
+  for (const figure of figures.querySelectorAll("[data-bad-if]")) {
+    figure.classList.toggle("bad", frame.figures[figure.dataset.badIf] >= 0.5);
+  }
+  fillRows(page.querySelector('[data-panel="devices"]'), frame.devices);
+  fillRows(page.querySelector('[data-panel="instances"]'), frame.instances);
+}
+
+function showLive(state) {
+  showState(pill, state);
+  const old = state !== "live" && state !== "connecting";
+  page.classList.toggle("stale", old);
+  asOf.hidden = !old || lastAt === null;
+  if (!asOf.hidden) {
+    const time = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium" });
+    asOf.textContent = fill(words.as_of, { time: time.format(lastAt * 1000) });
+  }
+}
+
+new LiveChannel(page.dataset.socket, { onFrame: showFrame, onState: showLive });

@@ -1,0 +1,138 @@
+// Menus, theme, navigation on small screens, copy buttons, tabs and the dialog that htmx fills.
+import { words } from "./words.js";
+
+const root = document.documentElement;
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+function applyTheme(choice) {
+  const dark = choice === "dark" || (choice !== "light" && system.matches);
+  root.dataset.themeChoice = choice;
+  root.dataset.bsTheme = dark ? "dark" : "light";
+  for (const button of document.querySelectorAll("[data-set-theme]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.setTheme === choice));
+  }
+  document.dispatchEvent(new CustomEvent("gatehouse:theme"));
+}
+
+function rememberTheme(choice) {
+  try {
+    localStorage.setItem("gatehouse.theme", choice);
+  } catch {
+    // Storage is off: the choice lasts as long as the page.
+  }
+  applyTheme(choice);
+}
+
+async function copy(button) {
+  const source = document.querySelector(button.dataset.copy);
+  const text = "value" in source ? source.value : source.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // No clipboard without HTTPS on other hosts: select it, so that Ctrl-C takes it.
+    if (source.select) source.select();
+    else getSelection().selectAllChildren(source);
+    if (!document.execCommand("copy")) return;
+  }
+  const before = button.title;
+  button.classList.add("copied");
+  button.title = words.copied;
+  announce(words.copied);
+  setTimeout(() => {
+    button.classList.remove("copied");
+    button.title = before;
+  }, 1600);
+}
+
+function announce(text) {
+  let region = document.getElementById("announcements");
+  if (!region) {
+    region = document.createElement("div");
+    region.id = "announcements";
+    region.className = "sr";
+    region.setAttribute("role", "status");
+    document.body.append(region);
+  }
+  region.textContent = text;
+}
+
+function selectTab(tab) {
+  for (const other of tab.closest('[role="tablist"]').querySelectorAll('[role="tab"]')) {
+    const chosen = other === tab;
+    other.setAttribute("aria-selected", String(chosen));
+    other.tabIndex = chosen ? 0 : -1;
+    document.getElementById(other.getAttribute("aria-controls")).hidden = !chosen;
+  }
+  tab.focus();
+}
+
+function openNavigation(open) {
+  document.body.classList.toggle("nav-open", open);
+  document.querySelector("[data-nav-toggle]")?.setAttribute("aria-expanded", String(open));
+  const scrim = document.querySelector(".scrim");
+  if (scrim) scrim.hidden = !open;
+}
+
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+  const target = event.target.closest(
+    "[data-set-theme], [data-copy], [data-sheet-close], [data-nav-toggle], [data-nav-close], [role=tab]",
+  );
+  if (!target) return;
+  if (target.dataset.setTheme) {
+    rememberTheme(target.dataset.setTheme);
+    target.closest("details").open = false;
+  } else if (target.dataset.copy) {
+    copy(target);
+  } else if (target.hasAttribute("data-sheet-close")) {
+    const sheet = target.closest("dialog");
+    if (sheet) {
+      event.preventDefault();
+      sheet.close();
+    }
+  } else if (target.hasAttribute("data-nav-toggle")) {
+    openNavigation(!document.body.classList.contains("nav-open"));
+  } else if (target.hasAttribute("data-nav-close")) {
+    openNavigation(false);
+  } else {
+    selectTab(target);
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    openNavigation(false);
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  }
+  if (event.target.matches?.('[role="tab"]') && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
+    const tabs = [...event.target.parentElement.querySelectorAll('[role="tab"]')];
+    const step = event.key === "ArrowRight" ? 1 : tabs.length - 1;
+    selectTab(tabs[(tabs.indexOf(event.target) + step) % tabs.length]);
+  }
+});
+
+document.addEventListener("htmx:after:swap", () => {
+  const sheet = document.getElementById("sheet");
+  if (sheet && sheet.childElementCount && !sheet.open) sheet.showModal();
+  sheet?.querySelector("[autofocus]")?.focus();
+});
+
+for (const failure of ["htmx:error", "htmx:response:error"]) {
+  document.addEventListener(failure, () => announce(words.failed));
+}
+
+const sheet = document.getElementById("sheet");
+sheet?.addEventListener("close", () => {
+  // A secret must not stay in the page behind a closed dialog; the list needs to show the new key.
+  const created = sheet.querySelector("#new-secret");
+  sheet.replaceChildren();
+  if (created) location.reload();
+});
+
+system.addEventListener("change", () => applyTheme(root.dataset.themeChoice));
+applyTheme(root.dataset.themeChoice || "auto");
