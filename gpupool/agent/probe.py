@@ -38,11 +38,18 @@ class _Collector:
         self.complete = True
 
 
-async def ask(port: int, request: WireRequest, *, deadline_seconds: float, host: str = "127.0.0.1") -> Answer:
+async def ask(
+    port: int,
+    request: WireRequest,
+    *,
+    deadline_seconds: float,
+    host: str = "127.0.0.1",
+    authorization: str | None = None,
+) -> Answer:
     """Send `request` and read the answer. Raises ProbeFailed."""
     try:
         async with asyncio.timeout(deadline_seconds):
-            return await _ask(host, port, request)
+            return await _ask(host, port, request, authorization)
     except TimeoutError:
         raise ProbeFailed(f"no answer to {request.path} within {deadline_seconds:g} s") from None
     except OSError as error:
@@ -51,10 +58,12 @@ async def ask(port: int, request: WireRequest, *, deadline_seconds: float, host:
         raise ProbeFailed(f"{request.path}: the answer is not HTTP") from error
 
 
-async def _ask(host: str, port: int, request: WireRequest) -> Answer:
+async def _ask(host: str, port: int, request: WireRequest, authorization: str | None) -> Answer:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         head = f"{request.method} {request.path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n"
+        if authorization is not None:
+            head += f"authorization: {authorization}\r\n"
         if request.body:
             head += f"content-type: application/json\r\ncontent-length: {len(request.body)}\r\n"
         writer.write(head.encode("ascii") + b"\r\n" + request.body)

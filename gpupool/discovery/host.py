@@ -136,11 +136,23 @@ def _tightest_group(root: Path) -> tuple[int | None, int | None, str]:
         while True:
             limit = _number(group / limit_file)
             if limit is not None and limit < _UNLIMITED and (tightest[0] is None or limit < tightest[0]):
-                tightest = (limit, _number(group / use_file), str(group / limit_file))
+                tightest = (limit, _in_use(group, use_file), str(group / limit_file))
             if group == base or base not in group.parents:
                 break
             group = group.parent
     return tightest
+
+
+def _in_use(group: Path, use_file: str) -> int | None:
+    """What the group uses and cannot drop: its use counts page cache too."""
+    used = _number(group / use_file)
+    if used is None:
+        return None
+    for line in _read(group / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file") and value.isdigit():
+            return max(0, used - int(value))
+    return used
 
 
 def _cpu_percent() -> float | None:

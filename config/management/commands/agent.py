@@ -1,6 +1,7 @@
 """`manage.py agent`: the node agent of this machine. Needs neither a database nor Valkey."""
 
 import asyncio
+import os
 import platform
 import re
 import signal
@@ -11,10 +12,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
+from core.clock import SystemClock
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
+from gpupool.agent.processes import clean_environment
 from gpupool.agent.state import AgentAlreadyRuns
 from gpupool.discovery.host import HostSource
+from gpupool.discovery.nvml import NvmlSource
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
@@ -61,5 +65,8 @@ async def _run(node_settings: NodeSettings, memory_share: float) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    agent = NodeAgent(node_settings, [HostSource(memory_share=memory_share)])
-    await agent.run(stop)
+    sources = [
+        HostSource(memory_share=memory_share),
+        NvmlSource(env=clean_environment(os.environ), clock=SystemClock()),
+    ]
+    await NodeAgent(node_settings, sources).run(stop)
