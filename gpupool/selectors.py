@@ -102,10 +102,11 @@ def _endpoint(instance: Instance) -> ReadyEndpoint:
 def engine_authorization(credential_variable: str) -> str | None:
     """The `Authorization` value for an engine with a key of its own, from this process's environment.
 
-    None without a variable, or when it is not set here: the engine will then answer 401, and its probe says so.
+    None without a variable, or when it is not set here or cannot stand in a header: the engine will then
+    answer 401, and its probe says so.
     """
-    secret = os.environ.get(credential_variable) if credential_variable else None
-    return f"Bearer {secret}" if secret else None
+    secret = os.environ.get(credential_variable, "").strip() if credential_variable else ""
+    return f"Bearer {secret}" if secret and secret.isascii() and secret.isprintable() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ itself lives in: a lock that expired and was handed over cannot be used by its o
 
 from dataclasses import dataclass
 
-from django.db import connection
+from django.db import connection, transaction
 
 # Outside the store's own keys, which begin with a slash: no range, watch or expiry ever meets it.
 _KEY_PREFIX = "fence:"
@@ -45,3 +45,9 @@ def check_fence(fence: Fence | None) -> None:
         highest = int(cursor.fetchone()[0])
     if highest > fence.revision:
         raise Superseded(f"{fence.name}: revision {fence.revision} was superseded by {highest}")
+
+
+@transaction.atomic
+def raise_fence(fence: Fence) -> None:
+    """Refuse all earlier holders from now on; a new holder does this before it looks at anything. Raises Superseded."""
+    check_fence(fence)

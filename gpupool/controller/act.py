@@ -1,0 +1,44 @@
+"""Carries out what the reconcile policy decided, each action by one service under the leader's fence."""
+
+from typing import assert_never
+
+import structlog
+from django.core.exceptions import ObjectDoesNotExist
+
+from gpupool import services
+from gpupool.leases.fencing import Fence
+from gpupool.policies.instance import IllegalTransition
+from gpupool.policies.lease import Refused
+from gpupool.policies.reconcile import Action, Explain, MarkNodeUnreachable, MarkUnknown, Place, Request, Stop
+from tenants.actor import SYSTEM
+from tenants.services import InvalidInput
+
+logger = structlog.get_logger(__name__)
+
+
+def carry_out(action: Action, *, fence: Fence) -> None:
+    """Do it. What has changed since the decision is left alone: the next look decides anew. Raises Superseded."""
+    try:
+        _do(action, fence)
+    except (ObjectDoesNotExist, IllegalTransition, InvalidInput) as error:
+        logger.info("action_overtaken", action=type(action).__name__, error=str(error))
+
+
+def _do(action: Action, fence: Fence) -> None:
+    match action:
+        case MarkNodeUnreachable(node_id=node_id, reason=reason):
+            services.mark_node_unreachable(node_id, reason=reason, actor=SYSTEM, fence=fence)
+        case MarkUnknown(instance_id=instance_id, reason=reason):
+            services.mark_instance_unknown(instance_id, reason=reason, actor=SYSTEM, fence=fence)
+        case Request(version_id=version_id, reason=reason):
+            services.request_instance(version_id, actor=SYSTEM, reason=reason, fence=fence)
+        case Place(instance_id=instance_id, device_id=device_id):
+            outcome = services.claim_and_place(instance_id, device_id, actor=SYSTEM, fence=fence)
+            if isinstance(outcome, Refused):
+                logger.info("claim_refused", instance=str(instance_id), reason=outcome.reason)
+        case Explain(instance_id=instance_id, reason=reason):
+            services.explain_waiting(instance_id, reason, actor=SYSTEM, fence=fence)
+        case Stop(instance_id=instance_id, reason=reason):
+            services.stop_instance(instance_id, actor=SYSTEM, reason=reason, fence=fence)
+        case _:
+            assert_never(action)

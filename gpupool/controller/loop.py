@@ -1,0 +1,172 @@
+"""The controller: while it leads, it looks at the world whenever something changed and does what the policies say."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+from uuid import UUID
+
+import structlog
+from asgiref.sync import sync_to_async
+from django.db import Error, close_old_connections
+
+from core.clock import Clock
+from core.epochs import Section, current_epoch
+from gpupool import services
+from gpupool.controller.act import carry_out
+from gpupool.controller.prober import Target, Verdict, probe_all
+from gpupool.controller.targets import list_attached_targets, list_silent_targets
+from gpupool.controller.world import read_world
+from gpupool.leases.base import LeaseStore, StoreUnavailable
+from gpupool.leases.fencing import Fence, Superseded, raise_fence
+from gpupool.leases.leader import LeaderLease
+from gpupool.leases.liveness import list_live_nodes
+from gpupool.policies.instance import State
+from gpupool.policies.probe import probed_state
+from gpupool.policies.reconcile import Plan, Rules, reconcile
+from tenants.actor import SYSTEM
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+LEADER_NAME: Final = "controller"
+POLL_SECONDS: Final = 0.25
+LIVENESS_POLL_SECONDS: Final = 1.0
+RESYNC_SECONDS: Final = 10.0
+PROBE_EACH_SECONDS: Final = 2.0
+
+
+class Controller:
+    """One of several; the one that holds the leader lease works, the others wait."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        *,
+        identity: str,
+        lease_seconds: float,
+        rules: Rules,
+        clock: Clock,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """`lease_seconds` is how long a dead controller keeps the next one waiting."""
+        self._store = store
+        self._rules = rules
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._leader = LeaderLease(store, name=LEADER_NAME, identity=identity, ttl_seconds=lease_seconds, clock=clock)
+        self._failures: dict[UUID, int] = {}  # unanswered probes in a row
+        self._braked = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._leader.run(self._work)
+
+    async def _work(self, fence: Fence) -> None:
+        self._failures.clear()
+        await self._raise_fence(fence)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_reconciling(fence), name="reconcile")
+                group.create_task(self._keep_probing(fence), name="probe")
+        except BaseExceptionGroup as errors:
+            if errors.subgroup(Superseded) is not None:
+                raise Superseded(LEADER_NAME) from errors
+            raise
+
+    async def _raise_fence(self, fence: Fence) -> None:
+        """Before the first look: what an earlier leader still has under way is refused from here on."""
+        while True:
+            try:
+                return await _in_thread(lambda: raise_fence(fence))
+            except Error as error:
+                logger.warning("controller_cannot_see", error=str(error))
+                await asyncio.sleep(self._poll_seconds)
+
+    # Reconciling
+
+    async def _keep_reconciling(self, fence: Fence) -> None:
+        epoch, live, looked_at = -1, frozenset[UUID](), float("-inf")
+        checked_at, due_at = float("-inf"), float("inf")
+        while True:
+            now = self._clock.monotonic()
+            try:
+                newest = await _in_thread(lambda: current_epoch(Section.POOL))
+                if now - checked_at >= LIVENESS_POLL_SECONDS:
+                    found, checked_at = await list_live_nodes(self._store), now
+                    changed, live = found != live, found
+                else:
+                    changed = False
+                if newest != epoch or changed or now >= due_at or now - looked_at >= RESYNC_SECONDS:
+                    full = now - looked_at >= RESYNC_SECONDS
+                    plan = await self._reconcile_once(fence, live, sweep=full)
+                    epoch, looked_at = newest, now
+                    wall = self._clock.now().timestamp()
+                    due_at = float("inf") if plan.wake_at is None else now + max(0.0, plan.wake_at - wall)
+            except (Error, StoreUnavailable) as error:
+                # PostgreSQL is away: engines go on serving, and what is due is done when it is back.
+                logger.warning("controller_cannot_see", error=str(error))
+            await asyncio.sleep(self._poll_seconds)
+
+    async def _reconcile_once(self, fence: Fence, live: frozenset[UUID], *, sweep: bool) -> Plan:
+        silent = await _in_thread(lambda: list_silent_targets(live))
+        verdicts = await probe_all(silent)
+        answering = frozenset(instance_id for instance_id, verdict in verdicts.items() if verdict.answered)
+        world = await _in_thread(lambda: read_world(now=self._clock.now(), live_nodes=live, answering=answering))
+        plan = reconcile(world, self._rules)
+        if plan.mass_failure != self._braked:
+            self._braked = plan.mass_failure
+            logger.warning("mass_failure_brake", on=plan.mass_failure, live_nodes=len(live))
+        for action in plan.actions:
+            logger.info("action", action=type(action).__name__, detail=str(action))
+            await _in_thread(partial(carry_out, action, fence=fence))
+        await self._bring_back(silent, verdicts, fence)
+        if sweep:
+            await _in_thread(lambda: services.sweep_claims(actor=SYSTEM, fence=fence))
+        return plan
+
+    async def _bring_back(self, targets: list[Target], verdicts: dict[UUID, Verdict], fence: Fence) -> None:
+        """Engines of silent nodes that were unknown and answer again."""
+        for target in targets:
+            verdict = verdicts[target.instance_id]
+            if target.state == State.UNKNOWN and verdict.answered:
+                reason = "Its node is silent, but it answers."
+                await self._write_probe(target.instance_id, healthy=True, reason=reason, fence=fence)
+
+    # Probing attached engines
+
+    async def _keep_probing(self, fence: Fence) -> None:
+        while True:
+            with contextlib.suppress(Error):
+                targets = await _in_thread(list_attached_targets)
+                await self._probe_attached(targets, fence)
+            await asyncio.sleep(PROBE_EACH_SECONDS)
+
+    async def _probe_attached(self, targets: list[Target], fence: Fence) -> None:
+        verdicts = await probe_all(targets)
+        self._failures = {target.instance_id: self._failures.get(target.instance_id, 0) for target in targets}
+        for target in targets:
+            verdict = verdicts[target.instance_id]
+            failures = 0 if verdict.answered else self._failures[target.instance_id] + 1
+            self._failures[target.instance_id] = failures
+            following = probed_state(target.state, answered=verdict.answered, failures=failures)
+            if following is not None or verdict.reason != target.reason:
+                healthy = (following or target.state) == State.READY
+                await self._write_probe(target.instance_id, healthy=healthy, reason=verdict.reason, fence=fence)
+
+    async def _write_probe(self, instance_id: UUID, *, healthy: bool, reason: str, fence: Fence) -> None:
+        await _in_thread(
+            lambda: services.set_probed_state(instance_id, healthy=healthy, reason=reason, actor=SYSTEM, fence=fence)
+        )
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """Database work, off the loop: the leader lease is renewed there and must not wait for a slow query."""
+
+    def guarded() -> T:
+        close_old_connections()
+        return call()
+
+    return await sync_to_async(guarded)()

@@ -1,0 +1,91 @@
+"""Asks engines by their address whether they serve: attached ones always, others while their node is silent.
+
+Only endpoints that cost nothing are asked, never a completion.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from gpupool.agent.probe import Answer, ProbeFailed, ask
+from gpupool.engines.base import WireRequest
+from gpupool.engines.registry import get_engine
+from gpupool.policies.instance import State
+
+PROBE_DEADLINE_SECONDS: Final = 3.0
+_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An engine to ask. `authorization` is a secret: it is sent, never shown."""
+
+    instance_id: UUID
+    engine: str
+    host: str
+    port: int
+    base_path: str
+    served_name: str
+    authorization: str | None
+    state: State = State.WARMING  # as recorded when it was read
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`served` are the names the engine lists, None where it was not asked."""
+
+    answered: bool
+    reason: str
+    served: tuple[str, ...] | None = None
+
+
+async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECONDS) -> Verdict:
+    """Is the engine healthy, and does it serve the model by the name we know? Never raises."""
+    wire = get_engine(target.engine).wire
+    try:
+        health = await _ask(target, wire.health(), deadline_seconds)
+        if health.status != 200:
+            return Verdict(False, _explain_status(health.status, wire.health().path))
+        answer = await _ask(target, wire.models(), deadline_seconds)
+        if answer.status != 200:
+            return Verdict(False, _explain_status(answer.status, wire.models().path))
+        served = wire.parse_models(answer.body)
+    except ProbeFailed as error:
+        return Verdict(False, f"It does not answer: {error}.")
+    except ValueError as error:
+        return Verdict(False, f"It answers with something else: {error}.")
+    if target.served_name not in served:
+        listed = ", ".join(served[:5]) or "nothing"
+        return Verdict(False, f"It serves {listed}, not {target.served_name}.", served)
+    return Verdict(True, "It answers its health probe.", served)
+
+
+async def probe_all(targets: Iterable[Target]) -> dict[UUID, Verdict]:
+    """Every target, side by side."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(target: Target) -> tuple[UUID, Verdict]:
+        async with gate:
+            return target.instance_id, await probe(target)
+
+    return dict(await asyncio.gather(*(one(target) for target in targets)))
+
+
+async def _ask(target: Target, request: WireRequest, deadline_seconds: float) -> Answer:
+    located = WireRequest(request.method, target.base_path + request.path, request.body)
+    return await ask(
+        target.port,
+        located,
+        deadline_seconds=deadline_seconds,
+        host=target.host,
+        authorization=target.authorization,
+    )
+
+
+def _explain_status(status: int, path: str) -> str:
+    if status in (401, 403):
+        return f"It refuses our key ({status} from {path}): set the variable named as its credential."
+    return f"It answers {path} with {status}."

@@ -1,0 +1,44 @@
+"""Which engines the controller asks itself."""
+
+from collections.abc import Collection
+from uuid import UUID
+
+from gpupool.controller.prober import Target
+from gpupool.models import Instance, InstanceDesire, InstanceState
+from gpupool.policies.instance import State
+from gpupool.selectors import engine_authorization
+
+
+def list_attached_targets() -> list[Target]:
+    """Every attached engine."""
+    instances = Instance.objects.filter(attached=True, desire=InstanceDesire.RUNNING)
+    rows = instances.exclude(state=InstanceState.STOPPED).select_related("version").order_by("pk")
+    return [_target(instance) for instance in rows]
+
+
+def list_silent_targets(live_nodes: Collection[UUID]) -> list[Target]:
+    """Engines that were serving on a node that is silent now: only they themselves can say that they still do."""
+    instances = Instance.objects.filter(
+        attached=False,
+        desire=InstanceDesire.RUNNING,
+        state__in=[InstanceState.READY, InstanceState.UNKNOWN],
+        ready_at__isnull=False,
+        port__isnull=False,
+    ).exclude(host="")
+    rows = instances.exclude(node_id__in=live_nodes).select_related("version").order_by("pk")
+    return [_target(instance) for instance in rows]
+
+
+def _target(instance: Instance) -> Target:
+    assert instance.port is not None
+    return Target(
+        instance_id=instance.pk,
+        engine=instance.engine,
+        host=instance.host,
+        port=instance.port,
+        base_path=instance.base_path,
+        served_name=instance.version.served_name,
+        authorization=engine_authorization(instance.credential_variable),
+        state=State(instance.state),
+        reason=instance.reason,
+    )

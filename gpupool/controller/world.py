@@ -1,0 +1,114 @@
+"""Reads the world that the reconcile policy decides about."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Q, Sum
+
+from gpupool.models import (
+    Device,
+    Instance,
+    InstanceDesire,
+    InstanceState,
+    Lease,
+    ModelVersion,
+    Node,
+    NodeState,
+    VersionState,
+)
+from gpupool.policies.instance import State
+from gpupool.policies.placement import DeviceView, Need
+from gpupool.policies.reconcile import InstanceView, NodeView, VersionView, World
+
+_HISTORY = 20
+
+
+def read_world(*, now: datetime, live_nodes: Collection[UUID], answering: Collection[UUID]) -> World:
+    """Everything at one look; `live_nodes` come from the lease store, `answering` from probes just made."""
+    instances = list(Instance.objects.filter(attached=False).exclude(state=InstanceState.STOPPED).order_by("pk"))
+    versions = ModelVersion.objects.select_related("model").filter(
+        Q(replicas__gt=0) | Q(pk__in={instance.version_id for instance in instances})
+    )
+    claimed: dict[UUID, int] = dict(
+        Lease.objects.filter(released_at__isnull=True)
+        .values_list("device_id")
+        .annotate(total=Sum("memory_bytes"))
+        .order_by("device_id")
+    )
+    devices = Device.objects.select_related("node").order_by("pk")
+    return World(
+        now=now.timestamp(),
+        versions=[_version(version) for version in versions.order_by("pk")],
+        instances=[_instance(instance, answering) for instance in instances],
+        nodes=[_node(node, live_nodes) for node in Node.objects.order_by("pk")],
+        devices=[_device(device, claimed.get(device.pk, 0), live_nodes) for device in devices],
+    )
+
+
+def _version(version: ModelVersion) -> VersionView:
+    failures, last = _failures(version.pk)
+    return VersionView(
+        version_id=version.pk,
+        label=f"{version.model.name} {version.name}",
+        replicas=version.replicas if version.state == VersionState.SERVING else 0,
+        need=Need(version.device_kind, version.memory_bytes),
+        failures=failures,
+        last_failure_at=last,
+    )
+
+
+def _failures(version_id: UUID) -> tuple[int, float | None]:
+    """Its latest instances in a row that ended without ever having been ready, and when the last of them did."""
+    history: Iterable[tuple[str, str, datetime | None, datetime]] = (
+        Instance.objects.filter(version=version_id, attached=False)
+        .order_by("-pk")
+        .values_list("state", "desire", "ready_at", "state_changed_at")[:_HISTORY]
+    )
+    count, last = 0, None
+    for state, desire, ready_at, changed_at in history:
+        ended = state == InstanceState.STOPPED or (state == InstanceState.FAILED and desire == InstanceDesire.STOPPED)
+        if not ended:
+            continue
+        if ready_at is not None:
+            break
+        count += 1
+        last = changed_at.timestamp() if last is None else last
+    return count, last
+
+
+def _instance(instance: Instance, answering: Collection[UUID]) -> InstanceView:
+    return InstanceView(
+        instance_id=instance.pk,
+        version_id=instance.version_id,
+        node_id=instance.node_id,
+        state=State(instance.state),
+        wanted=instance.desire == InstanceDesire.RUNNING,
+        since=instance.state_changed_at.timestamp(),
+        reason=instance.reason,
+        answers=instance.pk in answering,
+    )
+
+
+def _node(node: Node, live_nodes: Collection[UUID]) -> NodeView:
+    return NodeView(
+        node_id=node.pk,
+        name=node.name,
+        connected=node.state == NodeState.ONLINE,
+        alive=node.pk in live_nodes,
+        ever_connected=node.state != NodeState.EXPECTED,
+    )
+
+
+def _device(device: Device, claimed_bytes: int, live_nodes: Collection[UUID]) -> DeviceView:
+    return DeviceView(
+        device_id=device.pk,
+        label=f"{device.node.name}/{device.stable_id}",
+        kind=device.kind,
+        memory_bytes=device.memory_bytes,
+        claimed_bytes=claimed_bytes,
+        present=device.present,
+        health=device.health,
+        node_reachable=device.node.state == NodeState.ONLINE and device.node_id in live_nodes,
+        node_cordoned=device.node.cordoned,
+    )

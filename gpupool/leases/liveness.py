@@ -1,0 +1,46 @@
+"""A node is alive while its key is in the store; the web process renews it on the agent's behalf."""
+
+from typing import Final
+from uuid import UUID
+
+from gpupool.leases.base import LeaseNotFound, LeaseStore, Put
+
+NODES_PREFIX: Final = "/gpu/nodes/"
+_SUFFIX: Final = "/health"
+
+
+def health_key(node_id: UUID) -> str:
+    return f"{NODES_PREFIX}{node_id}{_SUFFIX}"
+
+
+class NodeLiveness:
+    """Keeps one node's key while its stream is heard."""
+
+    def __init__(self, store: LeaseStore, node_id: UUID, *, ttl_seconds: float) -> None:
+        self._store = store
+        self._key = health_key(node_id)
+        self._ttl_seconds = ttl_seconds
+        self._lease_id: int | None = None
+
+    async def heard(self, session_id: UUID) -> None:
+        """The node spoke just now: its key lives the whole time again. Raises StoreUnavailable."""
+        if self._lease_id is not None:
+            try:
+                await self._store.keep_alive(self._lease_id)
+            except LeaseNotFound:
+                self._lease_id = None
+            else:
+                return
+        grant = await self._store.grant(self._ttl_seconds)
+        await self._store.transact([], [Put(self._key, str(session_id).encode(), grant.lease_id)])
+        self._lease_id = grant.lease_id
+
+
+async def list_live_nodes(store: LeaseStore) -> frozenset[UUID]:
+    """Nodes whose key is there now. Raises StoreUnavailable."""
+    snapshot = await store.range(NODES_PREFIX)
+    return frozenset(
+        UUID(entry.key.removeprefix(NODES_PREFIX).removesuffix(_SUFFIX))
+        for entry in snapshot.entries
+        if entry.key.endswith(_SUFFIX)
+    )

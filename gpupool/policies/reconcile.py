@@ -1,0 +1,244 @@
+"""What the controller does about the difference between what is wanted and what is there. Pure.
+
+It keeps the wanted number of instances of each version, and is slow to give up on any: a silent node's
+instances count until a grace has passed, a failed one is left to its agent's own restarts for a while.
+When most of the fleet falls silent at once, the fault is more likely here than there: nothing is moved.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from gpupool.policies.instance import COMING_OR_UP, HOLDS_PROCESS, State
+from gpupool.policies.placement import DeviceView, Need, Placed, Unplaced, place
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How patient the controller is, in seconds."""
+
+    unknown_grace_seconds: float = 30.0  # an unknown instance is replaced elsewhere after this
+    failed_grace_seconds: float = 30.0  # a failed one after this, its agent has tried by then
+    first_backoff_seconds: float = 5.0  # between replacements that never became ready; doubles
+    longest_backoff_seconds: float = 300.0
+    mass_failure_share: float = 0.5  # of the nodes that ever connected, silent together
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """A version as wanted. `failures` counts its latest instances in a row that ended without ever being ready."""
+
+    version_id: UUID
+    label: str
+    replicas: int
+    need: Need
+    failures: int = 0
+    last_failure_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """One instance that has not stopped; attached ones are not listed. Times are seconds since the epoch."""
+
+    instance_id: UUID
+    version_id: UUID
+    node_id: UUID | None
+    state: State
+    wanted: bool
+    since: float
+    reason: str = ""
+    answers: bool = False  # it answered a probe of the controller just now; asked only while its node is silent
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """`connected`: the records say it is online; `alive`: its liveness key is in the store."""
+
+    node_id: UUID
+    name: str
+    connected: bool
+    alive: bool
+    ever_connected: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    now: float
+    versions: Sequence[VersionView]
+    instances: Sequence[InstanceView]
+    nodes: Sequence[NodeView]
+    devices: Sequence[DeviceView]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkNodeUnreachable:
+    node_id: UUID
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkUnknown:
+    instance_id: UUID
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    version_id: UUID
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    instance_id: UUID
+    device_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    instance_id: UUID
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    instance_id: UUID
+    reason: str
+
+
+Action = MarkNodeUnreachable | MarkUnknown | Request | Place | Explain | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now; `wake_at` is when something will be due with nothing else happening, None if never."""
+
+    actions: tuple[Action, ...]
+    mass_failure: bool
+    wake_at: float | None
+
+
+def is_mass_failure(nodes: Sequence[NodeView], *, share: float) -> bool:
+    """Are so many of the nodes that ever connected silent that the cause is likely a common one?
+
+    All of them, or at least two and that share. A node that is gone for good is taken out of the count by
+    declaring it lost.
+    """
+    counted = [node for node in nodes if node.ever_connected]
+    silent = sum(not node.alive for node in counted)
+    if silent == 0:
+        return False
+    return silent == len(counted) or (silent >= 2 and silent >= share * len(counted))
+
+
+def reconcile(world: World, rules: Rules) -> Plan:
+    """All that should be done now. Carrying out any part of it and asking again is safe."""
+    mass_failure = is_mass_failure(world.nodes, share=rules.mass_failure_share)
+    actions: list[Action] = []
+    due: list[float] = []
+    silent = {node.node_id for node in world.nodes if not node.alive}
+    actions += [
+        MarkNodeUnreachable(node.node_id, "Its agent is not heard any more.")
+        for node in world.nodes
+        if node.connected and not node.alive
+    ]
+    instances = []
+    for instance in world.instances:
+        if _lost_sight(instance, silent):
+            actions.append(MarkUnknown(instance.instance_id, "Its node is silent and it does not answer either."))
+            instance = replace(instance, state=State.UNKNOWN, since=world.now)
+        instances.append(instance)
+    waiting: list[InstanceView] = []
+    for version in world.versions:
+        own = [instance for instance in instances if instance.version_id == version.version_id and instance.wanted]
+        wanted_actions, kept = _keep_replicas(version, own, world.now, rules, mass_failure=mass_failure, due=due)
+        actions += wanted_actions
+        waiting += [instance for instance in kept if instance.state == State.REQUESTED]
+    actions += _place_waiting(waiting, world)
+    later = [moment for moment in due if moment > world.now]
+    return Plan(tuple(actions), mass_failure, min(later, default=None))
+
+
+def backoff_seconds(failures: int, rules: Rules) -> float:
+    """Wait before the next replacement after `failures` in a row that never became ready."""
+    if failures <= 0:
+        return 0.0
+    return min(rules.longest_backoff_seconds, rules.first_backoff_seconds * 2.0 ** min(failures - 1, 30))
+
+
+def _lost_sight(instance: InstanceView, silent: set[UUID]) -> bool:
+    if instance.node_id not in silent or instance.answers:
+        return False
+    return instance.state in HOLDS_PROCESS - {State.UNKNOWN, State.DRAINING}
+
+
+def _keep_replicas(
+    version: VersionView,
+    own: Sequence[InstanceView],
+    now: float,
+    rules: Rules,
+    *,
+    mass_failure: bool,
+    due: list[float],
+) -> tuple[list[Action], list[InstanceView]]:
+    """Actions for one version, and the instances that stay."""
+    actions: list[Action] = []
+    counted: list[InstanceView] = []
+    for instance in own:
+        if version.replicas == 0:
+            actions.append(Stop(instance.instance_id, f"No instance of {version.label} is wanted any more."))
+        elif instance.state in COMING_OR_UP:
+            counted.append(instance)
+        elif instance.state == State.UNKNOWN:
+            gone_at = instance.since + rules.unknown_grace_seconds
+            if mass_failure or now < gone_at:
+                counted.append(instance)
+                due.append(gone_at)
+        elif instance.state == State.FAILED:
+            over_at = instance.since + rules.failed_grace_seconds
+            if now < over_at:
+                counted.append(instance)
+                due.append(over_at)
+            else:
+                actions.append(Stop(instance.instance_id, f"Replaced after it failed: {instance.reason}"))
+    surplus = len(counted) - version.replicas
+    if surplus > 0:
+        by_value = sorted(counted, key=_keeping_order)
+        reason = f"{version.label} has more than {version.replicas} instances."
+        actions += [Stop(instance.instance_id, reason) for instance in by_value[version.replicas :]]
+        return actions, by_value[: version.replicas]
+    if surplus < 0:
+        may_at = (version.last_failure_at or 0.0) + backoff_seconds(version.failures, rules)
+        if now >= may_at:
+            # One at a time while they fail: a broken artefact must not be tried on every device at once.
+            missing = -surplus if version.failures == 0 else 1
+            reason = f"{version.label} has {len(counted)} of {version.replicas} instances."
+            actions += [Request(version.version_id, reason)] * missing
+        else:
+            due.append(may_at)
+    return actions, counted
+
+
+_VALUE = {State.READY: 0, State.ASLEEP: 1, State.WARMING: 2, State.LOADING: 3, State.STAGING: 4, State.PLACING: 5}
+
+
+def _keeping_order(instance: InstanceView) -> tuple[int, UUID]:
+    """Those that serve first, then by age."""
+    return _VALUE.get(instance.state, 9), instance.instance_id
+
+
+def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action]:
+    needs = {version.version_id: version.need for version in world.versions}
+    devices = {device.device_id: device for device in world.devices}
+    actions: list[Action] = []
+    for instance in sorted(waiting, key=lambda one: one.instance_id):
+        need = needs[instance.version_id]
+        match place(list(devices.values()), need):
+            case Placed(device_id=device_id):
+                actions.append(Place(instance.instance_id, device_id))
+                chosen = devices[device_id]
+                devices[device_id] = replace(chosen, claimed_bytes=chosen.claimed_bytes + need.memory_bytes)
+            case Unplaced(reason=reason):
+                if reason != instance.reason:
+                    actions.append(Explain(instance.instance_id, reason))
+    return actions
