@@ -57,7 +57,7 @@ walls:
 
 cases:
 	@$(dev)
-	@$(PY) -m pytest -n $(WORKERS) -q -p tests.cases --cases $(ARGS)
+	@$(PY) -m tests.cases -n $(WORKERS) $(ARGS)
 
 bench:
 	@$(dev)

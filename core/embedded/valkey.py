@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from core.embedded.process import (
     Account,
@@ -143,7 +145,10 @@ class ValkeyServer:
             environ={"PATH": os.environ.get("PATH", os.defpath)},
             cwd=self.data_dir,
         )
-        client = redis.Redis(host="127.0.0.1", port=self.port, password=self._password, socket_timeout=2)
+        no_retry = Retry(NoBackoff(), 0)  # the loop below is the retry
+        client = redis.Redis(
+            host="127.0.0.1", port=self.port, password=self._password, socket_timeout=2, retry=no_retry
+        )
         deadline = time.monotonic() + _START_DEADLINE_SECONDS
         with contextlib.closing(client):
             while self._process.poll() is None and time.monotonic() < deadline:

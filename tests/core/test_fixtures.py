@@ -1,3 +1,5 @@
+"""The fixtures that other tests stand on."""
+
 import psycopg
 import redis
 from django.conf import settings
