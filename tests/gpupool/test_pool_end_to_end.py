@@ -1,0 +1,95 @@
+"""Controller, web and agent as real processes, a real engine: what is asked for comes up, and comes back."""
+
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpupool import services
+from gpupool.models import Instance, InstanceState, Lease, ModelVersion
+from tenants.actor import SYSTEM
+from tests.gpupool.processes import Pool, eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+NODE = "node-1"
+
+
+@pytest.fixture
+def pool(tmp_path: Path, transactional_db: None) -> Iterator[Pool]:
+    running = Pool(tmp_path, os.environ["DATABASE_URL"])
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def _tiny_version(tiny_model: Path) -> ModelVersion:
+    model = services.create_model("tiny", actor=SYSTEM)
+    return services.create_version(
+        model,
+        name="v1",
+        engine="llamacpp",
+        artefact_uri=f"file://{tiny_model}",
+        memory_bytes=256 * 1024 * 1024,
+        device_kind="cpu",
+        replicas=1,
+        actor=SYSTEM,
+    )
+
+
+def _ready(pool: Pool, *, other_than: int | None = None) -> Instance:
+    """The one instance, once it is ready with a process other than `other_than`."""
+
+    def look() -> Instance | None:
+        found = Instance.objects.filter(state=InstanceState.READY).exclude(pid=None)
+        if other_than is not None:
+            found = found.exclude(pid=other_than)
+        return found.first()
+
+    instance = eventually(look, seconds=60, say=pool.logs)
+    assert instance is not None
+    return instance
+
+
+def _answers(instance: Instance) -> bool:
+    with urllib.request.urlopen(f"http://{instance.host}:{instance.port}/v1/models", timeout=5) as answer:
+        return bool(answer.status == 200)
+
+
+def test_the_pool_heals_what_is_killed(pool: Pool, tiny_model: Path) -> None:
+    token = services.create_node(NODE, actor=SYSTEM).token
+    _tiny_version(tiny_model)
+    pool.start_web()
+    controller = pool.start_controller()
+    agent = pool.start_agent(NODE, token)
+
+    first = _ready(pool)
+    assert _answers(first)
+    assert Lease.objects.get(released_at=None).lease_id == first.lease_id
+    assert first.pid is not None
+
+    # An engine killed by hand comes back, on the same claim.
+    os.kill(first.pid, signal.SIGKILL)
+    second = _ready(pool, other_than=first.pid)
+    assert second.pk == first.pk
+    assert second.lease_id == first.lease_id
+    assert _answers(second)
+
+    # An agent killed and restarted adopts its running engine.
+    pool.kill(agent)
+    assert _answers(second)
+    agent = pool.start_agent(NODE, token)
+    session = second.node.session_id if second.node else None
+    eventually(lambda: Instance.objects.get(pk=second.pk).node.session_id != session, say=pool.logs)  # type: ignore[union-attr]
+    third = _ready(pool)
+    assert (third.pk, third.pid) == (second.pk, second.pid)
+
+    # A controller killed hard is replaced by the one that waits.
+    pool.start_controller()
+    pool.kill(controller)
+    services.set_replicas(third.version_id, 0, actor=SYSTEM)
+    eventually(lambda: Instance.objects.get().state == InstanceState.STOPPED, seconds=60, say=pool.logs)
+    assert not Lease.objects.filter(released_at=None).exists()
