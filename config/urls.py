@@ -1,8 +1,15 @@
 """Every address of the web process."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 urlpatterns = [
+    path("", include("gateway.api.urls")),
+    path("", include("dashboard.urls")),
+    path("api/", include("tenants.api.urls")),
+    path("api/schema", SpectacularAPIView.as_view(), name="schema"),
+    # The page's script has an address of its own, so that the content security policy needs no exception.
+    path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     path("backoffice/", admin.site.urls),
 ]

@@ -1,0 +1,24 @@
+"""The Celery application: batch work only, never anything that a request waits for."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+app = Celery("gatehouse")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.update(
+    task_ignore_result=True,
+    task_acks_late=True,
+    task_serializer="json",
+    accept_content=["json"],
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    task_time_limit=300,
+    beat_schedule={
+        "ensure-partitions": {"task": "tenants.tasks.ensure_partitions", "schedule": 3600.0},
+        "prune-changes": {"task": "core.tasks.prune_changes", "schedule": 600.0},
+    },
+)
+app.autodiscover_tasks()

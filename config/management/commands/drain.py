@@ -1,0 +1,33 @@
+"""`manage.py drain`: brings usage from Valkey's stream into the ledger until told to stop."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import structlog
+from django.core.management.base import BaseCommand, CommandError
+
+from config.environment import environment
+from config.wiring import build_drain
+
+
+class Command(BaseCommand):
+    help = "Bring usage from Valkey's stream, and from the spools of dead processes, into the ledger."
+    requires_system_checks = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        env = environment()
+        if env.database_url is None or env.valkey_state_url is None:
+            raise CommandError("the drain needs DATABASE_URL and VALKEY_STATE_URL")
+        stop = threading.Event()
+
+        def halt(number: int, frame: FrameType | None) -> None:
+            stop.set()
+
+        signal.signal(signal.SIGTERM, halt)
+        signal.signal(signal.SIGINT, halt)
+        logger = structlog.get_logger(__name__)
+        logger.info("drain_started")
+        build_drain(env, stop).run()
+        logger.info("drain_stopped")

@@ -1,0 +1,65 @@
+"""Puts the web process's ASGI application together: lifespan, HTTP, websockets."""
+
+import importlib.util
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any
+
+import structlog
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+
+from config.environment import environment
+from config.wiring import build_web_runtime
+from gateway.api.runtime import install_runtime
+
+logger = structlog.get_logger(__name__)
+
+# Django, Channels and uvicorn each describe ASGI's messages by types of their own.
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def _patterns(module: str) -> list[Any]:
+    if importlib.util.find_spec(module) is None:
+        return []
+    return list(import_module(module).websocket_urlpatterns)
+
+
+class Lifespan:
+    """Starts and stops what views forward requests with, on the server's own loop."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        runtime = build_web_runtime(environment())
+        await receive()
+        try:
+            await runtime.start()
+        except Exception as error:
+            logger.exception("web_start_failed")
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        install_runtime(runtime)
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        install_runtime(None)
+        await runtime.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def build_application(django: Application) -> Application:
+    """One application for HTTP, websockets and lifespan.
+
+    Node agents authenticate by token and send no Origin; browsers' sockets must come from our own pages.
+    """
+    agents = _patterns("gpupool.stream.routing")
+    pages = _patterns("dashboard.routing")
+    browser = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(pages)))
+
+    async def websocket(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"].startswith("/agent/"):
+            await URLRouter(agents)(scope, receive, send)
+        else:
+            await browser(scope, receive, send)
+
+    router: Application = ProtocolTypeRouter({"http": django, "websocket": websocket, "lifespan": Lifespan()})
+    return router

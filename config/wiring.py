@@ -1,0 +1,174 @@
+"""The only place that chooses implementations: what the doors, the drain and the controller run on."""
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+import structlog
+from redis.exceptions import RedisError
+
+from config.environment import Environment
+from core.bus import EPOCH_CHANNEL
+from core.clock import SystemClock
+from core.env import SettingsError
+from core.ids import uuid7
+from gateway.authentication import ApiKeyAuthentication
+from gateway.permissions import InferencePermission
+from gateway.relay.exchange import Deadlines, Exchange
+from gateway.relay.follower import Follower
+from gateway.relay.limits import ValkeyRateLimiter
+from gateway.relay.outbox import Outbox
+from gateway.relay.picker import Balancer
+from gateway.relay.pipeline import Pipeline
+from gateway.relay.plan import Ready
+from gateway.relay.settle import Settler
+from gateway.relay.snapshot import Snapshot
+from gateway.relay.spool import Spool, SpoolFull
+from gateway.relay.upstream import UpstreamClient
+from gateway.relay.valkey import ValkeyClient
+from gateway.services.drain import LedgerDrain
+from gateway.services.snapshot_source import DatabaseSnapshotSource
+
+logger = structlog.get_logger(__name__)
+
+SPOOL_FOLDER: Final = "spool"
+_FLUSH_SECONDS: Final = 3.0
+_HINT_RETRY_SECONDS: Final = 1.0
+
+
+class RelayRuntime:
+    """What one process needs to serve inference, started and stopped on its loop."""
+
+    def __init__(self, environment: Environment, *, door: str) -> None:
+        self._environment = environment
+        self._clock = SystemClock()
+        self.snapshot = Snapshot()
+        self.authentication = ApiKeyAuthentication(self.snapshot, time.time)
+        self.permission = InferencePermission(self.snapshot, time.time)
+        self.upstream = UpstreamClient()
+        self.deadlines = Deadlines(
+            connect_seconds=environment.connect_deadline_seconds,
+            first_token_seconds=environment.first_token_deadline_seconds,
+            inter_token_seconds=environment.inter_token_deadline_seconds,
+            total_seconds=environment.total_deadline_seconds,
+        )
+        self._door = door
+        self._tasks: list[asyncio.Task[None]] = []
+        self._pipeline: Pipeline | None = None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Only after `start`."""
+        assert self._pipeline is not None
+        return self._pipeline
+
+    def exchange(self, ready: Ready) -> Exchange:
+        return Exchange(ready, self.upstream, self._clock, self.deadlines)
+
+    def ready(self) -> str | None:
+        """None when requests can be served; readiness survives Valkey's absence while the snapshot serves."""
+        if self._pipeline is None:
+            return "starting"
+        return self._follower.unready_reason()
+
+    async def start(self) -> None:
+        """Open the spool, load the snapshot. Raises SettingsError when the spool cannot be made."""
+        env = self._environment
+        try:
+            spool = Spool.create(env.var_dir / SPOOL_FOLDER, uuid7(), cap_bytes=env.spool_cap_bytes)
+        except (OSError, SpoolFull) as error:
+            raise SettingsError(
+                f"the usage spool under {env.var_dir / SPOOL_FOLDER} cannot be made: {error}"
+            ) from error
+        self._follower = Follower(
+            DatabaseSnapshotSource(),
+            self.snapshot,
+            clock=self._clock,
+            poll_seconds=env.snapshot_poll_seconds,
+            stale_seconds=env.snapshot_stale_seconds,
+        )
+        self._settler = Settler(spool, door=self._door, clock=self._clock, on_row=self._row_added)
+        self._outbox: Outbox | None = None
+        limiter = None
+        if env.valkey_state_url:
+            self._limit_client = ValkeyClient(env.valkey_state_url, deadline_seconds=env.valkey_deadline_seconds)
+            self._ledger_client = ValkeyClient(env.valkey_state_url, deadline_seconds=env.valkey_deadline_seconds)
+            limiter = ValkeyRateLimiter(self._limit_client, prefix=env.valkey_prefix)
+            self._outbox = Outbox(
+                self._settler,
+                self._ledger_client,
+                prefix=env.valkey_prefix,
+                clock=self._clock,
+                read_mark=self._follower.read_mark,
+            )
+            self._spawn(self._outbox.run())
+        if env.valkey_scratch_url:
+            self._spawn(_follow_hints(env.valkey_scratch_url, self._follower))
+        await self._follower.start()
+        self._pipeline = Pipeline(
+            door=self._door,
+            follower=self._follower,
+            authentication=self.authentication,
+            permission=self.permission,
+            limiter=limiter,
+            balancer=Balancer(self.snapshot, clock=self._clock, random=random.random),
+            tickets=self._settler,
+        )
+
+    async def stop(self) -> None:
+        """Bring what is owed to the ledger, as far as a moment allows; the rest stays in the spool."""
+        if self._outbox is not None:
+            await self._outbox.flush(_FLUSH_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.upstream.aclose()
+        await self._follower.stop()
+        if self._outbox is not None:
+            await self._limit_client.close()
+            await self._ledger_client.close()
+        await self._settler.close()
+
+    def _row_added(self) -> None:
+        if self._outbox is not None:
+            self._outbox.wake()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(coroutine))
+
+
+def build_relay_runtime(environment: Environment) -> RelayRuntime:
+    """The runtime of `manage.py relay`."""
+    return RelayRuntime(environment, door="relay")
+
+
+def build_web_runtime(environment: Environment) -> RelayRuntime:
+    """The runtime behind the DRF views."""
+    return RelayRuntime(environment, door="drf")
+
+
+def build_drain(environment: Environment, stop: threading.Event) -> LedgerDrain:
+    """What `manage.py drain` runs until `stop` is set. Needs VALKEY_STATE_URL."""
+    assert environment.valkey_state_url is not None
+    client = redis.Redis.from_url(environment.valkey_state_url, socket_timeout=5.0, socket_connect_timeout=2.0)
+    return LedgerDrain(client, prefix=environment.valkey_prefix, spools=environment.var_dir / SPOOL_FOLDER, stop=stop)
+
+
+async def _follow_hints(url: str, follower: Follower) -> None:
+    """Poll as soon as a writer says that something changed; without hints the next poll finds it."""
+    while True:
+        with contextlib.suppress(RedisError, OSError):
+            async with redis.asyncio.Redis.from_url(url, decode_responses=True) as client, client.pubsub() as hints:
+                await hints.subscribe(EPOCH_CHANNEL)
+                async for message in hints.listen():
+                    if message["type"] == "message":
+                        section, _, epoch = str(message["data"]).partition(":")
+                        if epoch.isdigit():
+                            follower.hasten(section, int(epoch))
+        await asyncio.sleep(_HINT_RETRY_SECONDS)

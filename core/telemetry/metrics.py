@@ -1,0 +1,134 @@
+"""The metrics of the data plane, and their text for Prometheus.
+
+Names follow OpenTelemetry's GenAI conventions where it has them. Labels are bounded: models are those
+of the catalogue, codes are those of core.errors. With PROMETHEUS_MULTIPROC_DIR set before this module is
+first imported, several processes add up in one exposition.
+"""
+
+import os
+from typing import Final
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+
+__all__ = ["CONTENT_TYPE_LATEST", "Settled", "record_refusal", "record_settled", "render_metrics", "snapshot_away"]
+
+_DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+requests = Counter("gatehouse_requests", "Forwarded requests by how they ended.", ["door", "api", "model", "outcome"])
+refusals = Counter("gatehouse_refusals", "Requests refused before forwarding.", ["door", "code"])
+duration_seconds = Histogram(
+    "gen_ai_server_request_duration_seconds",
+    "From a request's arrival to its last byte.",
+    ["api", "model"],
+    buckets=_DURATION_BUCKETS,
+)
+ttft_seconds = Histogram(
+    "gen_ai_server_time_to_first_token_seconds",
+    "From a request's arrival to its first content byte.",
+    ["api", "model"],
+    buckets=_TTFT_BUCKETS,
+)
+tokens = Counter("gatehouse_tokens", "Tokens as settled.", ["model", "direction"])
+snapshot_away = Gauge(
+    "gatehouse_snapshot_away", "1 while PostgreSQL was not read for over a second.", multiprocess_mode="livemax"
+)
+spool_bytes = Gauge(
+    "gatehouse_spool_bytes", "Usage not yet known to be in the ledger, bytes on disk.", multiprocess_mode="livesum"
+)
+ledger_unacknowledged = Gauge(
+    "gatehouse_ledger_unacknowledged",
+    "Settled requests not yet known to be in the ledger.",
+    multiprocess_mode="livesum",
+)
+
+
+class Settled:
+    """The metrics of one (door, api, model), looked up once: `labels()` costs more than counting."""
+
+    __slots__ = ("_api", "_door", "_duration", "_input", "_model", "_outcomes", "_output", "_ttft")
+
+    def __init__(self, door: str, api: str, model: str) -> None:
+        self._door, self._api, self._model = door, api, model
+        self._outcomes: dict[str, Counter] = {}
+        self._duration = duration_seconds.labels(api, model)
+        self._ttft = ttft_seconds.labels(api, model)
+        self._input = tokens.labels(model, "input")
+        self._output = tokens.labels(model, "output")
+
+    def record(
+        self,
+        outcome: str,
+        *,
+        seconds: float,
+        first_token_seconds: float | None,
+        input_tokens: int | None,
+        output_tokens: int | None,
+    ) -> None:
+        counter = self._outcomes.get(outcome)
+        if counter is None:
+            counter = self._outcomes[outcome] = requests.labels(self._door, self._api, self._model, outcome)
+        counter.inc()
+        self._duration.observe(seconds)
+        if first_token_seconds is not None:
+            self._ttft.observe(first_token_seconds)
+        if input_tokens:
+            self._input.inc(input_tokens)
+        if output_tokens:
+            self._output.inc(output_tokens)
+
+
+_settled: dict[tuple[str, str, str], Settled] = {}
+_refused: dict[tuple[str, str], Counter] = {}
+
+
+def record_settled(
+    door: str,
+    api: str,
+    model: str,
+    outcome: str,
+    *,
+    seconds: float,
+    first_token_seconds: float | None,
+    input_tokens: int | None,
+    output_tokens: int | None,
+) -> None:
+    """Count one forwarded request. `model` must be a name of the catalogue."""
+    key = (door, api, model)
+    settled = _settled.get(key)
+    if settled is None:
+        settled = _settled[key] = Settled(door, api, model)
+    settled.record(
+        outcome,
+        seconds=seconds,
+        first_token_seconds=first_token_seconds,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+    )
+
+
+def record_refusal(door: str, code: str) -> None:
+    """Count one request that was refused before forwarding, by its error code."""
+    key = (door, code)
+    counter = _refused.get(key)
+    if counter is None:
+        counter = _refused[key] = refusals.labels(door, code)
+    counter.inc()
+
+
+def render_metrics() -> bytes:
+    """The exposition of this process, or of all that share a multiprocess directory."""
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # the library has no type here
+        return generate_latest(registry)
+    return generate_latest(REGISTRY)

@@ -1,0 +1,96 @@
+"""Between Django's requests and responses and the words of the relay."""
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
+
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from core.errors import BodyTooLarge, GatehouseError, error_headers, render_openai
+from core.ids import uuid7
+from gateway.relay.exchange import Exchange
+from gateway.relay.plan import Api, Headers, SlimRequest
+
+_READ_BYTES: Final = 1 << 16
+
+
+def slim_request(request: HttpRequest, api: Api, *, body_cap_bytes: int, read_body: bool) -> SlimRequest:
+    """The request as the pipeline sees it. Raises BodyTooLarge.
+
+    `read_body` is False where a body has no meaning; it is then left unread.
+    """
+    received_at = time.monotonic()
+    body = _read(request, body_cap_bytes) if read_body else b""
+    return SlimRequest(uuid7(), api, request.path, _headers(request), body, received_at)
+
+
+def _headers(request: HttpRequest) -> Headers:
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]
+
+
+def _read(request: HttpRequest, cap_bytes: int) -> bytes:
+    """The raw body. Django's own cap (DATA_UPLOAD_MAX_MEMORY_SIZE) is for forms, and does not apply here."""
+    announced = request.META.get("CONTENT_LENGTH") or "0"
+    if announced.isdigit() and int(announced) > cap_bytes:
+        raise BodyTooLarge()
+    parts: list[bytes] = []
+    size = 0
+    while part := request.read(_READ_BYTES):
+        size += len(part)
+        if size > cap_bytes:
+            raise BodyTooLarge()
+        parts.append(part)
+    return b"".join(parts)
+
+
+def error_response(error: GatehouseError, slim: SlimRequest | None = None) -> HttpResponse:
+    """An error in OpenAI's shape: the relay's bytes."""
+    response = HttpResponse(render_openai(error), status=error.status)
+    _set_headers(response, error_headers(error))
+    response["x-request-id"] = str(slim.request_id if slim else uuid7())
+    return response
+
+
+def json_response(body: bytes, slim: SlimRequest) -> HttpResponse:
+    """A body that is JSON already."""
+    response = HttpResponse(body, content_type="application/json")
+    response["x-request-id"] = str(slim.request_id)
+    return response
+
+
+async def open_response(exchange: Exchange) -> HttpResponseBase:
+    """The answer that the exchange brings: whole when it ends with its first bytes, else as it comes.
+
+    The exchange is closed whatever happens.
+    """
+    try:
+        head = await exchange.open()
+        first = await exchange.next_chunk()
+    except BaseException:
+        await exchange.aclose()
+        raise
+    response: HttpResponseBase
+    if exchange.finished:
+        await exchange.aclose()
+        response = HttpResponse(first, status=head.status)
+    else:
+        response = StreamingHttpResponse(_chunks(exchange, first), status=head.status)
+    _set_headers(response, head.headers)
+    return response
+
+
+async def _chunks(exchange: Exchange, first: bytes) -> AsyncIterator[bytes]:
+    try:
+        yield first
+        while not exchange.finished:
+            chunk = await exchange.next_chunk()
+            if chunk:
+                yield chunk
+    finally:
+        await exchange.aclose()
+
+
+def _set_headers(response: HttpResponseBase, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    for name, value in headers:
+        response[name.decode("latin-1")] = value.decode("latin-1")

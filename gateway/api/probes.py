@@ -1,0 +1,33 @@
+"""What probes and scrapers ask the web process."""
+
+import json
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
+from gateway.api.runtime import installed_runtime
+
+
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    """The process is alive."""
+    return _status(None)
+
+
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """Requests can be served: the snapshot is there and not too old."""
+    runtime = installed_runtime()
+    return _status("this process does not serve inference" if runtime is None else runtime.ready())
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """For Prometheus."""
+    return HttpResponse(render_metrics(), content_type=CONTENT_TYPE_LATEST)
+
+
+def _status(reason: str | None) -> HttpResponse:
+    body = json.dumps({"status": reason or "ok"}, separators=(",", ":"))
+    return HttpResponse(body, status=503 if reason else 200, content_type="application/json")

@@ -1,0 +1,53 @@
+"""The runtime that this process's views forward requests with; config.asgi puts it here at start-up."""
+
+from typing import Protocol
+
+from core.errors import Unavailable
+from gateway.authentication import ApiKeyAuthentication
+from gateway.permissions import InferencePermission
+from gateway.relay.exchange import Exchange
+from gateway.relay.pipeline import Pipeline
+from gateway.relay.plan import Ready
+
+
+class DoorRuntime(Protocol):
+    """What an inference view needs of the process it runs in."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Decides about requests."""
+
+    @property
+    def authentication(self) -> ApiKeyAuthentication:
+        """The object that the pipeline uses too."""
+
+    @property
+    def permission(self) -> InferencePermission:
+        """The object that the pipeline uses too."""
+
+    def exchange(self, ready: Ready) -> Exchange:
+        """A carrier for one admitted request."""
+
+    def ready(self) -> str | None:
+        """None when requests can be served, else why not, in a sentence."""
+
+
+_runtime: DoorRuntime | None = None
+
+
+def install_runtime(runtime: DoorRuntime | None) -> None:
+    """Set (or, with None, remove) the process's runtime."""
+    global _runtime
+    _runtime = runtime
+
+
+def installed_runtime() -> DoorRuntime | None:
+    """The process's runtime, None before start-up and after shutdown."""
+    return _runtime
+
+
+def current_runtime() -> DoorRuntime:
+    """The process's runtime. Raises Unavailable before start-up and after shutdown."""
+    if _runtime is None:
+        raise Unavailable("This process does not serve inference.", retry_after_seconds=5)
+    return _runtime

@@ -1,0 +1,70 @@
+"""Who makes a request. One object for both doors: DRF's request and the relay's SlimRequest.
+
+It only looks into the snapshot; both doors first await `Follower.resolve`, so that the key is there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from rest_framework.authentication import BaseAuthentication
+
+from core.errors import InvalidApiKey, SnapshotStale, Unauthenticated
+from gateway.relay.plan import SlimRequest
+from gateway.relay.rows import KeyRow
+from gateway.relay.snapshot import Snapshot, digest_credential
+from tenants.principal import Principal
+
+_SCHEME = "bearer"
+
+
+def read_credential(request: Any) -> str:
+    """The key that a request carries as `Authorization: Bearer KEY`. Raises Unauthenticated without one.
+
+    `request` is a SlimRequest or DRF's Request.
+    """
+    if isinstance(request, SlimRequest):
+        raw = (request.header(b"authorization") or b"").decode("latin-1")
+    else:
+        raw = request.META.get("HTTP_AUTHORIZATION", "")
+    scheme, _, credential = raw.partition(" ")
+    credential = credential.strip()
+    if scheme.lower() != _SCHEME or not credential:
+        raise Unauthenticated()
+    return credential
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """API keys, from the snapshot. `now`: seconds since the epoch."""
+
+    def __init__(self, snapshot: Snapshot, now: Callable[[], float]) -> None:
+        self._snapshot = snapshot
+        self._now = now
+
+    def credential(self, request: Any) -> str:
+        """See `read_credential`."""
+        return read_credential(request)
+
+    def authenticate(self, request: Any) -> tuple[Principal, KeyRow]:
+        """The principal and its key's row.
+
+        Raises Unauthenticated without a key, InvalidApiKey for an unknown, revoked or expired one, and
+        SnapshotStale when its tenant is not known here (yet).
+        """
+        row = self._snapshot.key(digest_credential(read_credential(request)))
+        if row is None or row.revoked or (row.expires_at is not None and row.expires_at <= self._now()):
+            raise InvalidApiKey()
+        tenant = self._snapshot.tenant(row.tenant_id)
+        if tenant is None:
+            raise SnapshotStale(retry_after_seconds=1)
+        principal = Principal(
+            tenant_id=row.tenant_id,
+            tenant_slug=tenant.slug,
+            key_id=row.id,
+            scopes=row.scopes,
+            allowed_models=row.allowed_models,
+            rpm_limit=row.rpm_limit,
+        )
+        return principal, row
+
+    def authenticate_header(self, request: Any) -> str:
+        return 'Bearer realm="gatehouse"'

@@ -1,0 +1,66 @@
+"""What a principal may do. One object for both doors; only looks into the snapshot."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from rest_framework.permissions import BasePermission
+
+from core.errors import ModelNotFound, PermissionDenied, TenantSuspended
+from gateway.relay.rows import ModelRow
+from gateway.relay.snapshot import Snapshot
+from tenants.policies.rbac import is_allowed
+from tenants.principal import Principal
+
+INFER: Final = "infer"
+
+
+class InferencePermission(BasePermission):
+    """May this key infer at all, and with this model? `now`: seconds since the epoch."""
+
+    def __init__(self, snapshot: Snapshot, now: Callable[[], float]) -> None:
+        self._snapshot = snapshot
+        self._now = now
+
+    def has_permission(self, request: Any, view: Any = None) -> bool:
+        """True, or raises TenantSuspended or PermissionDenied. `request.user` is a Principal."""
+        self.check_principal(request.user)
+        return True
+
+    def has_object_permission(self, request: Any, view: Any, obj: str) -> bool:
+        """True, or raises ModelNotFound. `obj` is the model's name."""
+        self.check_model(request.user, obj)
+        return True
+
+    def check_principal(self, principal: Principal) -> None:
+        """Raises TenantSuspended, or PermissionDenied for a key without the scope."""
+        tenant = self._snapshot.tenant(principal.tenant_id)
+        if tenant is None or not tenant.active:
+            raise TenantSuspended()
+        if INFER not in principal.scopes:
+            raise PermissionDenied("This key may not infer: it lacks the scope 'infer'.")
+
+    def check_model(self, principal: Principal, name: str) -> ModelRow:
+        """The model. Raises ModelNotFound, told alike for a model that is unknown and one without a grant."""
+        row = self._snapshot.model(name)
+        if row is None or not self._may_infer(principal, row):
+            raise ModelNotFound(param="model")
+        return row
+
+    def list_models(self, principal: Principal) -> list[ModelRow]:
+        """The models that the principal may infer with, by name."""
+        return [row for row in self._snapshot.models() if self._may_infer(principal, row)]
+
+    def _may_infer(self, principal: Principal, row: ModelRow) -> bool:
+        if row.tenant_id is not None and row.tenant_id != principal.tenant_id:
+            return False
+        tenant = self._snapshot.tenant(principal.tenant_id)
+        return tenant is not None and is_allowed(
+            tenant.rules,
+            tenant_id=str(principal.tenant_id),
+            key_id=str(principal.key_id),
+            scopes=principal.scopes,
+            allowed_models=principal.allowed_models,
+            model=row.name,
+            action=INFER,
+            now=self._now(),
+        )

@@ -1,0 +1,215 @@
+"""Keeps a snapshot up to date: polls epochs, applies deltas, resolves keys that are asked for.
+
+All reads run on one thread of their own, so that a slow database never holds the event loop.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+from uuid import UUID
+
+import structlog
+
+from core.clock import Clock
+from core.errors import SnapshotStale
+from core.telemetry import metrics
+from gateway.relay.rows import KEYS, SECTIONS, Row, SnapshotSource, SourceUnavailable
+from gateway.relay.snapshot import Snapshot
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+AWAY_AFTER_SECONDS: Final = 1.0
+CHANGES_PER_TURN: Final = 500
+_READ_DEADLINE_SECONDS: Final = 2.0
+_LOAD_DEADLINE_SECONDS: Final = 30.0
+_KEYS_PER_READ: Final = 200
+_PENDING_CAP: Final = 5_000
+_FIRST_LOAD_SECONDS: Final = 5.0
+
+
+class Follower:
+    """Follows the sections of a SnapshotSource.
+
+    `poll_seconds`: how often epochs are asked for; `stale_seconds`: how long the snapshot may be served
+    after the database was last read.
+    """
+
+    def __init__(
+        self, source: SnapshotSource, snapshot: Snapshot, *, clock: Clock, poll_seconds: float, stale_seconds: float
+    ) -> None:
+        self.snapshot = snapshot
+        self._source = source
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._stale_seconds = stale_seconds
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="snapshot")
+        self._polling = asyncio.Lock()
+        self._wanted = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._read_at: float | None = None
+        self._pending: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._resolver: asyncio.Task[None] | None = None
+        self._complained = False
+
+    async def start(self) -> None:
+        """Begin to follow; waits a moment for the first load, but starts without it when it cannot be had."""
+        self._spawn(self._follow())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._loaded.wait(), _FIRST_LOAD_SECONDS)
+
+    async def stop(self) -> None:
+        """End all reads and give the connection up."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for future in self._pending.values():
+            future.cancel()
+        self._source.interrupt()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._source.close)
+        self._thread.shutdown(wait=False)
+
+    @property
+    def away(self) -> bool:
+        """Whether the database was not read for so long that its changes may be missing here."""
+        return self._read_at is None or self._clock.monotonic() - self._read_at > AWAY_AFTER_SECONDS
+
+    def check_fresh(self) -> None:
+        """Raises SnapshotStale before the first load and once the snapshot is too old to serve."""
+        if self.unready_reason() is not None:
+            raise SnapshotStale(retry_after_seconds=5)
+
+    def unready_reason(self) -> str | None:
+        """Why requests cannot be served from the snapshot now, None when they can."""
+        if self._read_at is None:
+            return "the configuration was not loaded yet"
+        if self._clock.monotonic() - self._read_at > self._stale_seconds:
+            return "the configuration store is away for too long"
+        return None
+
+    def hasten(self, section: str, epoch: int) -> None:
+        """A hint that a section reached an epoch: poll now, unless it is known or not followed."""
+        if section in SECTIONS and epoch != self.snapshot.applied.get(section):
+            self._wanted.set()
+
+    async def resolve(self, digest: str) -> None:
+        """Make the snapshot know this key, or know that there is none.
+
+        One read serves all who wait. Raises SnapshotStale when the database cannot be asked.
+        """
+        if self.snapshot.knows(digest):
+            return
+        future = self._pending.get(digest)
+        if future is None:
+            if len(self._pending) >= _PENDING_CAP:
+                raise SnapshotStale("Too many unknown keys are being looked up.", retry_after_seconds=1)
+            future = self._pending[digest] = asyncio.get_running_loop().create_future()
+            if self._resolver is None or self._resolver.done():
+                self._resolver = self._spawn(self._resolve_pending())
+        try:
+            await asyncio.shield(future)
+        except SourceUnavailable as error:
+            raise SnapshotStale(retry_after_seconds=2) from error
+
+    async def read_mark(self, process_id: UUID) -> int:
+        """How far this process's usage is in the ledger. Raises SourceUnavailable."""
+        return await self._read(partial(self._source.read_mark, process_id))
+
+    def _spawn(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self.poll()
+                self._complained = False
+            except SourceUnavailable as error:
+                if not self._complained:
+                    logger.warning("snapshot_source_away", error=str(error))
+                self._complained = True
+            metrics.snapshot_away.set(float(self.away))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), self._poll_seconds)
+            self._wanted.clear()
+
+    async def poll(self) -> None:
+        """Read the epochs and apply what changed. Raises SourceUnavailable."""
+        async with self._polling:
+            asked_at = self._clock.monotonic()
+            epochs = await self._read(self._source.read_epochs)
+            for section in SECTIONS:
+                newest, applied = epochs.get(section, 0), self.snapshot.applied.get(section)
+                if applied is None or newest < applied:  # never loaded, or the database was set back
+                    await self._reload(section)
+                elif newest > applied:
+                    await self._catch_up(section)
+            self._read_at = asked_at
+            self._loaded.set()
+
+    async def _catch_up(self, section: str) -> None:
+        while True:
+            after = self.snapshot.applied[section]
+            changes = await self._read(partial(self._source.read_changes, section, after=after, limit=CHANGES_PER_TURN))
+            if not changes and changes is not None:
+                return
+            if changes is None or [c.epoch for c in changes] != list(range(after + 1, after + 1 + len(changes))):
+                await self._reload(section)  # some were pruned
+                return
+            changed = {change.object_id for change in changes}
+            wanted = self.snapshot.cached_key_ids(changed) if section == KEYS else list(changed)
+            rows: Sequence[Row] = ()
+            if wanted:
+                rows = (await self._read(partial(self._source.load_objects, section, wanted))).rows
+            self.snapshot.apply(section, changed, rows, through=changes[-1].epoch)
+            if len(changes) < CHANGES_PER_TURN:
+                return
+            await asyncio.sleep(0)
+
+    async def _reload(self, section: str) -> None:
+        loaded = await self._read(partial(self._source.load_section, section), deadline=_LOAD_DEADLINE_SECONDS)
+        fresh = self.snapshot.begin_section(section)
+        for start in range(0, len(loaded.rows), CHANGES_PER_TURN):
+            fresh.apply(section, (), loaded.rows[start : start + CHANGES_PER_TURN])
+            await asyncio.sleep(0)
+        self.snapshot.adopt_section(section, fresh, loaded.epoch)
+        logger.info("snapshot_section_loaded", section=section, rows=len(loaded.rows), epoch=loaded.epoch)
+
+    async def _resolve_pending(self) -> None:
+        while self._pending:
+            batch = [*self._pending][:_KEYS_PER_READ]
+            try:
+                found = await self._read(partial(self._source.find_keys, batch))
+                if found.epoch < self.snapshot.applied.get(KEYS, 0):
+                    continue  # read before a change that was applied meanwhile
+                rows = {row.digest: row for row in found.rows}
+                for digest in batch:
+                    self.snapshot.add_resolved(digest, rows.get(digest))
+                if any(self.snapshot.tenant(row.tenant_id) is None for row in found.rows):
+                    await self.poll()  # a key of a tenant that was made just now
+            except SourceUnavailable as error:
+                for digest in batch:
+                    future = self._pending.pop(digest)
+                    if not future.done():
+                        future.set_exception(error)
+                        future.exception()  # seen, also when everyone who waited has left
+                continue
+            for digest in batch:
+                future = self._pending.pop(digest)
+                if not future.done():
+                    future.set_result(None)
+
+    async def _read(self, call: Callable[[], T], *, deadline: float = _READ_DEADLINE_SECONDS) -> T:
+        try:
+            return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(self._thread, call), deadline)
+        except TimeoutError:
+            self._source.interrupt()
+            raise SourceUnavailable(f"no answer within {deadline} s") from None

@@ -1,0 +1,140 @@
+"""Decides about a request: the one function that both doors await before anything is forwarded."""
+
+from typing import Final, Protocol
+
+import msgspec
+
+from core.errors import GatehouseError, NoReadyInstance, StateStoreUnavailable
+from core.telemetry import metrics
+from gateway.relay.follower import Follower
+from gateway.relay.limits import Limit, RateLimiter
+from gateway.relay.picker import Balancer
+from gateway.relay.plan import Decision, Headers, ParsedBody, Ready, Rejected, SlimRequest, Ticket
+from gateway.relay.rows import KeyRow, ModelRow
+from gateway.relay.snapshot import digest_credential
+from gateway.relay.splice import parse_body
+from tenants.principal import Principal
+
+_MODELS_PATH: Final = "/v1/models"
+_NO_INSTANCE_RETRY_SECONDS: Final = 5.0
+
+
+class Authentication(Protocol):
+    """gateway.authentication.ApiKeyAuthentication, as the pipeline needs it."""
+
+    def credential(self, request: SlimRequest) -> str:
+        """The key that the request carries. Raises Unauthenticated."""
+
+    def authenticate(self, request: SlimRequest) -> tuple[Principal, KeyRow]:
+        """Who makes the request; its key has been resolved. Raises GatehouseError."""
+
+
+class Permission(Protocol):
+    """gateway.permissions.InferencePermission, as the pipeline needs it."""
+
+    def check_principal(self, principal: Principal) -> None:
+        """Raises GatehouseError."""
+
+    def check_model(self, principal: Principal, name: str) -> ModelRow:
+        """Raises ModelNotFound."""
+
+    def list_models(self, principal: Principal) -> list[ModelRow]:
+        """What the principal may infer with."""
+
+
+class Tickets(Protocol):
+    """gateway.relay.settle.Settler, as the pipeline needs it."""
+
+    def open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody) -> Ticket:
+        """Raises LedgerUnavailable."""
+
+
+class _ModelEntry(msgspec.Struct):
+    id: str
+    created: int
+    object: str = "model"
+    owned_by: str = "gatehouse"
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_ModelEntry]
+    object: str = "list"
+
+
+class Pipeline:
+    """`door`: relay or drf; `limiter` is None where no Valkey is configured."""
+
+    def __init__(
+        self,
+        *,
+        door: str,
+        follower: Follower,
+        authentication: Authentication,
+        permission: Permission,
+        limiter: RateLimiter | None,
+        balancer: Balancer,
+        tickets: Tickets,
+    ) -> None:
+        self._door = door
+        self._follower = follower
+        self._authentication = authentication
+        self._permission = permission
+        self._limiter = limiter
+        self._balancer = balancer
+        self._tickets = tickets
+
+    async def prepare(self, request: SlimRequest) -> Decision:
+        """Authenticate, parse, authorise, find a model's instances, count against limits, open a ledger ticket.
+
+        Nothing is awaited for a known key without limits. The ticket comes last: whoever gets Ready must
+        settle it.
+        """
+        try:
+            return await self._prepare(request)
+        except GatehouseError as error:
+            metrics.record_refusal(self._door, error.code)
+            return Rejected(error)
+
+    async def models(self, request: SlimRequest) -> bytes:
+        """The body of /v1/models or /v1/models/{id}, by the request's path. Raises GatehouseError."""
+        try:
+            principal = await self._authenticate(request)
+            self._permission.check_principal(principal)
+            name = request.path.removeprefix(_MODELS_PATH).removeprefix("/")
+            if not name:
+                rows = self._permission.list_models(principal)
+                return msgspec.json.encode(_ModelList([_ModelEntry(row.name, row.created) for row in rows]))
+            row = self._permission.check_model(principal, name)
+        except GatehouseError as error:
+            metrics.record_refusal(self._door, error.code)
+            raise
+        return msgspec.json.encode(_ModelEntry(row.name, row.created))
+
+    async def resolve(self, credential: str) -> None:
+        """Make sure that `authenticate` can answer for this key. Raises SnapshotStale."""
+        self._follower.check_fresh()
+        digest = digest_credential(credential)
+        if not self._follower.snapshot.knows(digest):
+            await self._follower.resolve(digest)
+
+    async def _authenticate(self, request: SlimRequest) -> Principal:
+        await self.resolve(self._authentication.credential(request))
+        return self._authentication.authenticate(request)[0]
+
+    async def _prepare(self, request: SlimRequest) -> Ready:
+        principal = await self._authenticate(request)
+        self._permission.check_principal(principal)
+        parsed = parse_body(request.api, request.body)
+        model = self._permission.check_model(principal, parsed.model)
+        if not self._balancer.has_ready(model.id):
+            raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
+        headers = await self._count(principal) if principal.rpm_limit is not None else ()
+        ticket = self._tickets.open(request, principal, parsed)
+        return Ready(request, principal, parsed, self._balancer.picker(model.id), ticket, [*headers])
+
+    async def _count(self, principal: Principal) -> Headers:
+        assert principal.rpm_limit is not None
+        if self._limiter is None:
+            raise StateStoreUnavailable(retry_after_seconds=5)
+        standing = await self._limiter.acquire([Limit(f"key:{principal.key_id}", principal.rpm_limit)])
+        return standing.headers()

@@ -1,0 +1,113 @@
+"""The snapshot's rows, and how they are read: plain structs, so that the relay needs no database."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+from uuid import UUID
+
+import msgspec
+
+from gateway.relay.plan import Endpoint
+from tenants.policies.rbac import GrantRule
+
+KEYS: Final = "keys"
+GRANTS: Final = "grants"
+MODELS: Final = "models"
+ENDPOINTS: Final = "endpoints"
+SECTIONS: Final = (KEYS, GRANTS, MODELS, ENDPOINTS)
+"""The sections that a snapshot follows, by the names that writers bump (core.epochs.Section)."""
+
+
+class KeyRow(msgspec.Struct, frozen=True):
+    """An API key. `digest` is the hex SHA-256 of its secret; times are seconds since the epoch."""
+
+    id: UUID
+    digest: str
+    tenant_id: UUID
+    scopes: frozenset[str]
+    allowed_models: tuple[str, ...]
+    rpm_limit: int | None
+    expires_at: float | None
+    revoked: bool
+
+
+class TenantRow(msgspec.Struct, frozen=True):
+    """A tenant with its grants and those of its keys; a change of any of them is a change of the tenant."""
+
+    id: UUID
+    slug: str
+    active: bool
+    rules: tuple[GrantRule, ...]
+
+
+class ModelRow(msgspec.Struct, frozen=True):
+    """A name at the door. `tenant_id` makes it private; `created` is seconds since the epoch."""
+
+    id: UUID
+    name: str
+    tenant_id: UUID | None
+    created: int
+
+
+class EndpointRow(msgspec.Struct, frozen=True):
+    """A ready instance, and the model it serves."""
+
+    id: UUID
+    model_id: UUID
+    endpoint: Endpoint
+
+
+Row = KeyRow | TenantRow | ModelRow | EndpointRow
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Rows of one section, and the section's epoch in the same database snapshot."""
+
+    epoch: int
+    rows: Sequence[Row]
+
+
+class LoadedKeys(msgspec.Struct, frozen=True):
+    """Keys by digest (missing ones are not there), and the section's epoch in the same database snapshot."""
+
+    epoch: int
+    rows: Sequence[KeyRow]
+
+
+class ChangedRow(msgspec.Struct, frozen=True):
+    epoch: int
+    object_id: UUID
+
+
+class SourceUnavailable(Exception):
+    """The database cannot be read now; asking again later may succeed."""
+
+
+class SnapshotSource(Protocol):
+    """Reads of the database. Blocking: all are called on one thread of their own.
+
+    Every method raises SourceUnavailable when the database is away, and connects anew when next called.
+    """
+
+    def read_epochs(self) -> Mapping[str, int]:
+        """The newest epoch of every section that was ever bumped."""
+
+    def read_changes(self, section: str, *, after: int, limit: int) -> Sequence[ChangedRow] | None:
+        """Changes after an epoch, oldest first; None when they were pruned."""
+
+    def load_section(self, section: str) -> Loaded:
+        """All rows of a section (for keys: none, they are read one by one)."""
+
+    def load_objects(self, section: str, ids: Sequence[UUID]) -> Loaded:
+        """Rows of the changed objects; what was deleted, or no longer belongs into a snapshot, is not there."""
+
+    def find_keys(self, digests: Sequence[str]) -> LoadedKeys:
+        """Keys by the digest of their secret."""
+
+    def read_mark(self, process_id: UUID) -> int:
+        """How far a process's usage is in the ledger without a gap; 0 when nothing is."""
+
+    def close(self) -> None:
+        """Give up the connection of the calling thread."""
+
+    def interrupt(self) -> None:
+        """From any thread: make a read that hangs fail with SourceUnavailable."""

@@ -1,0 +1,176 @@
+"""What a process knows of the configuration: looked up on the hot path, without I/O.
+
+The follower (gateway.relay.follower) keeps it up to date. Tenants, models and endpoints are held whole;
+keys are a least-recently-used cache of those that were asked for, with a bounded memory of unknown ones.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+from uuid import UUID
+
+from gateway.relay.plan import Endpoint
+from gateway.relay.rows import (
+    ENDPOINTS,
+    GRANTS,
+    KEYS,
+    MODELS,
+    EndpointRow,
+    KeyRow,
+    ModelRow,
+    Row,
+    TenantRow,
+)
+
+KEY_CAPACITY: Final = 50_000
+UNKNOWN_CAPACITY: Final = 10_000
+
+
+def digest_credential(credential: str) -> str:
+    """The name under which a key is stored: the hex SHA-256 of its secret."""
+    return hashlib.sha256(credential.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Snapshot:
+    """Rows by what they are looked up by. Only touched on the event loop."""
+
+    def __init__(self, *, key_capacity: int = KEY_CAPACITY, unknown_capacity: int = UNKNOWN_CAPACITY) -> None:
+        self.applied: dict[str, int] = {}
+        """The epoch that each section stands at; a section that was never loaded is missing."""
+        self._key_capacity = key_capacity
+        self._unknown_capacity = unknown_capacity
+        self._keys: OrderedDict[str, KeyRow] = OrderedDict()
+        self._digests: dict[UUID, str] = {}
+        self._unknown: OrderedDict[str, None] = OrderedDict()
+        self._tenants: dict[UUID, TenantRow] = {}
+        self._models: dict[UUID, ModelRow] = {}
+        self._model_names: dict[str, ModelRow] = {}
+        self._endpoints: dict[UUID, EndpointRow] = {}
+        self._by_model: dict[UUID, tuple[Endpoint, ...]] = {}
+
+    # Lookups
+
+    def knows(self, digest: str) -> bool:
+        """Whether `key` can answer for this digest without a read."""
+        return digest in self._keys or digest in self._unknown
+
+    def key(self, digest: str) -> KeyRow | None:
+        """The key of that digest, revoked and expired ones too; None when unknown or not resolved."""
+        row = self._keys.get(digest)
+        if row is not None:
+            self._keys.move_to_end(digest)
+        return row
+
+    def tenant(self, tenant_id: UUID) -> TenantRow | None:
+        return self._tenants.get(tenant_id)
+
+    def model(self, name: str) -> ModelRow | None:
+        return self._model_names.get(name)
+
+    def models(self) -> Iterable[ModelRow]:
+        """All models, in the order of their names."""
+        return sorted(self._model_names.values(), key=lambda row: row.name)
+
+    def endpoints(self, model_id: UUID) -> tuple[Endpoint, ...]:
+        """The ready endpoints of a model."""
+        return self._by_model.get(model_id, ())
+
+    # Updates
+
+    def cached_key_ids(self, ids: Iterable[UUID]) -> list[UUID]:
+        """Those of the keys that are held here; the others need no reload."""
+        return [key_id for key_id in ids if key_id in self._digests]
+
+    def add_resolved(self, digest: str, row: KeyRow | None) -> None:
+        """Remember what a read of this digest found; the oldest ones make room."""
+        if row is None:
+            self._unknown[digest] = None
+            if len(self._unknown) > self._unknown_capacity:
+                self._unknown.popitem(last=False)
+            return
+        self._put_key(row)
+
+    def begin_section(self, section: str) -> "Snapshot":
+        """An empty snapshot to load a section into before `adopt_section` swaps it in."""
+        return Snapshot(key_capacity=self._key_capacity, unknown_capacity=self._unknown_capacity)
+
+    def adopt_section(self, section: str, loaded: "Snapshot", epoch: int) -> None:
+        """Take over one section of another snapshot, whole."""
+        if section == KEYS:
+            self._keys, self._digests, self._unknown = loaded._keys, loaded._digests, loaded._unknown
+        elif section == GRANTS:
+            self._tenants = loaded._tenants
+        elif section == MODELS:
+            self._models, self._model_names = loaded._models, loaded._model_names
+        elif section == ENDPOINTS:
+            self._endpoints, self._by_model = loaded._endpoints, loaded._by_model
+        self.applied[section] = epoch
+
+    def apply(self, section: str, changed: Iterable[UUID], rows: Sequence[Row], *, through: int | None = None) -> None:
+        """Replace the changed objects by their rows; those without a row vanish.
+
+        `through`: the epoch that the section stands at after this.
+        """
+        self.remove(section, set(changed).difference(row.id for row in rows))
+        if section == KEYS:
+            self._unknown.clear()  # a new key may be one that was asked for before it was there
+        for row in rows:
+            self._put(row)
+        if through is not None:
+            self.applied[section] = through
+
+    def remove(self, section: str, ids: Iterable[UUID]) -> None:
+        for object_id in ids:
+            if section == KEYS:
+                digest = self._digests.pop(object_id, None)
+                if digest is not None:
+                    del self._keys[digest]
+            elif section == GRANTS:
+                self._tenants.pop(object_id, None)
+            elif section == MODELS:
+                self._forget_model(object_id)
+            elif section == ENDPOINTS:
+                self._forget_endpoint(object_id)
+
+    def _put(self, row: Row) -> None:
+        match row:
+            case KeyRow():
+                self._put_key(row)
+            case TenantRow():
+                self._tenants[row.id] = row
+            case ModelRow():
+                self._forget_model(row.id)
+                self._models[row.id] = row
+                self._model_names[row.name] = row
+            case EndpointRow():
+                self._forget_endpoint(row.id)
+                self._endpoints[row.id] = row
+                self._by_model[row.model_id] = (*self._by_model.get(row.model_id, ()), row.endpoint)
+
+    def _put_key(self, row: KeyRow) -> None:
+        previous = self._digests.get(row.id)
+        if previous is not None and previous != row.digest:
+            del self._keys[previous]
+        self._unknown.pop(row.digest, None)
+        self._digests[row.id] = row.digest
+        self._keys[row.digest] = row
+        self._keys.move_to_end(row.digest)
+        if len(self._keys) > self._key_capacity:
+            _, oldest = self._keys.popitem(last=False)
+            del self._digests[oldest.id]
+
+    def _forget_model(self, model_id: UUID) -> None:
+        row = self._models.pop(model_id, None)
+        if row is not None and self._model_names.get(row.name) is row:
+            del self._model_names[row.name]
+
+    def _forget_endpoint(self, instance_id: UUID) -> None:
+        row = self._endpoints.pop(instance_id, None)
+        if row is None:
+            return
+        left = tuple(e for e in self._by_model[row.model_id] if e.instance_id != instance_id)
+        if left:
+            self._by_model[row.model_id] = left
+        else:
+            del self._by_model[row.model_id]

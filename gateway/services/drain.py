@@ -1,0 +1,238 @@
+"""Takes usage rows out of Valkey's stream, and out of dead processes' spools, into the ledger.
+
+Any number may run: they share a consumer group. An entry leaves the stream after the transaction that
+holds its row has committed; given twice, it still is one row.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import msgspec
+import redis
+import structlog
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
+
+from gateway.relay.recovery import claim_dead_spools
+from tenants.services.ledger import Poison, record_usage, touch_keys
+from tenants.usage import GROUP, MARK_SECONDS, STREAM, UsageRow, decode_row, mark_key
+
+logger = structlog.get_logger(__name__)
+
+BATCH_ROWS: Final = 500
+_BLOCK_MS: Final = 1_000
+_CLAIM_EVERY_SECONDS: Final = 2.0
+_CLAIM_IDLE_MS: Final = 5_000
+_RECOVER_EVERY_SECONDS: Final = 2.0
+_FORGET_IDLE_MS: Final = 600_000
+_BACKOFF_SECONDS: Final = 0.5
+_UNSTORABLE: Final = (DataError, IntegrityError, ValueError, OverflowError)
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+
+
+class LedgerDrain:
+    """One member of the group. Blocking: `run` until `stop` is set.
+
+    `spools`: the folder of this machine's spools. `monotonic`: seconds.
+    """
+
+    def __init__(
+        self,
+        client: "redis.Redis",
+        *,
+        prefix: str,
+        spools: Path,
+        stop: threading.Event,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._stream = prefix + STREAM
+        self._spools = spools
+        self._stop = stop
+        self._monotonic = monotonic
+        self._consumer = str(uuid4())
+        self._own_pending = True  # entries given to this consumer whose transaction failed
+        self._grouped = False
+        self._claim_at = 0.0
+        self._recover_at = 0.0
+        self._ahead: dict[UUID, set[int]] = {}  # sequences that are in, after a gap
+
+    def run(self) -> None:
+        """Drain until stopped; a database or Valkey that is away is waited for."""
+        complained = False
+        while not self._stop.is_set():
+            try:
+                self.turn()
+                complained = False
+            except redis.RedisError as error:
+                self._grouped = False
+                complained = self._complain("usage_stream_away", error, complained)
+            except (OperationalError, InterfaceError) as error:
+                connection.close()
+                self._own_pending = True
+                complained = self._complain("ledger_away", error, complained)
+        self._leave()
+
+    def turn(self) -> int:
+        """One round: returns how many entries were taken. Raises what the servers raise."""
+        if not self._grouped:
+            self._join()
+        now = self._monotonic()
+        if now >= self._claim_at:
+            self._claim_at = now + _CLAIM_EVERY_SECONDS
+            self._handle(self._claim())
+        entries = self._read()
+        self._handle(entries)
+        if len(entries) < BATCH_ROWS and now >= self._recover_at:  # what the stream has comes first
+            self._recover_at = now + _RECOVER_EVERY_SECONDS
+            self.recover()
+        return len(entries)
+
+    def recover(self) -> int:
+        """Take over the spools of dead processes; returns how many rows they had."""
+        total = 0
+        for spool in claim_dead_spools(self._spools):
+            try:
+                batch: list[UsageRow] = []
+                count = 0
+                for row in spool.rows():
+                    batch.append(row)
+                    count += 1
+                    if len(batch) == BATCH_ROWS:
+                        self._record([(f"spool-{row.id}", row, b"") for row in batch], [])
+                        batch = []
+                self._record([(f"spool-{row.id}", row, b"") for row in batch], [])
+            except BaseException:
+                spool.release()
+                raise
+            spool.remove()
+            logger.info("spool_recovered", process_id=str(spool.process_id), rows=count)
+            total += count
+        return total
+
+    def _complain(self, event: str, error: Exception, complained: bool) -> bool:
+        if not complained:
+            logger.warning(event, error=str(error))
+        self._stop.wait(_BACKOFF_SECONDS)
+        return True
+
+    def _join(self) -> None:
+        try:
+            self._client.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+        for consumer in self._client.xinfo_consumers(self._stream, GROUP):
+            if consumer["pending"] == 0 and consumer["idle"] > _FORGET_IDLE_MS:
+                self._client.xgroup_delconsumer(self._stream, GROUP, consumer["name"])
+        self._grouped = True
+        self._own_pending = True
+
+    def _leave(self) -> None:
+        connection.close()
+        try:
+            for consumer in self._client.xinfo_consumers(self._stream, GROUP):
+                if consumer["name"].decode() == self._consumer and consumer["pending"] == 0:
+                    self._client.xgroup_delconsumer(self._stream, GROUP, self._consumer)
+        except redis.RedisError as error:
+            logger.debug("drain_left_its_name", error=str(error))
+
+    def _read(self) -> list[Entry]:
+        if self._own_pending:
+            entries = self._read_from("0", None)
+            self._own_pending = bool(entries)
+            if entries:
+                return entries
+        return self._read_from(">", _BLOCK_MS)
+
+    def _read_from(self, start: str, block_ms: int | None) -> list[Entry]:
+        reply: Any = self._client.xreadgroup(
+            GROUP, self._consumer, {self._stream: start}, count=BATCH_ROWS, block=block_ms
+        )
+        return list(reply[0][1]) if reply else []
+
+    def _claim(self) -> list[Entry]:
+        """Entries that another consumer took and did not finish: it is dead or stuck."""
+        reply: Any = self._client.xautoclaim(
+            self._stream, GROUP, self._consumer, min_idle_time=_CLAIM_IDLE_MS, count=BATCH_ROWS
+        )
+        return list(reply[1])
+
+    def _handle(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        good: list[tuple[str, UsageRow, bytes]] = []
+        poison: list[tuple[Poison, Entry]] = []
+        for entry in entries:
+            entry_id, fields = entry
+            payload = (fields or {}).get(b"d", b"")
+            try:
+                good.append((entry_id.decode(), decode_row(payload), payload))
+            except msgspec.DecodeError as error:
+                poison.append((Poison(entry_id.decode(), payload, str(error)), entry))
+        marks = self._record(good, poison)
+        with self._client.pipeline(transaction=False) as pipeline:
+            ids = [entry_id for entry_id, _ in entries]
+            pipeline.xack(self._stream, GROUP, *ids)
+            pipeline.xdel(self._stream, *ids)
+            for process_id, mark in marks.items():
+                pipeline.set(mark_key(self._prefix, process_id), mark, ex=MARK_SECONDS)
+            pipeline.execute()
+
+    def _record(
+        self, rows: Sequence[tuple[str, UsageRow, bytes]], poison: Sequence[tuple[Poison, Entry]]
+    ) -> dict[UUID, int]:
+        """Commit rows, halving a batch that the database refuses until what is left is a dead letter."""
+        if not rows and not poison:
+            return {}
+        done = self._done_with(rows, poison)
+        try:
+            recorded = record_usage([row for _, row, _ in rows], done=done, poison=[letter for letter, _ in poison])
+        except _UNSTORABLE as error:
+            if len(rows) + len(poison) == 1 and rows:
+                entry_id, row, payload = rows[0]
+                letter = Poison(entry_id, payload or msgspec.msgpack.encode(row), str(error))
+                fields = {b"p": row.process_id.bytes, b"s": str(row.sequence).encode()}
+                logger.error("usage_row_refused", entry_id=entry_id, error=str(error))
+                return self._record([], [(letter, (entry_id.encode(), fields))])
+            if not rows:
+                raise  # a dead letter cannot be unstorable: its payload is bytes and its reason text
+            middle = len(rows) // 2
+            marks = self._record(rows[:middle], poison) if middle or poison else {}
+            return marks | self._record(rows[middle:], [])
+        for process_id, mark in recorded.marks.items():
+            left = {sequence for sequence in done[process_id] if sequence > mark}
+            if left:
+                self._ahead[process_id] = left
+            else:
+                self._ahead.pop(process_id, None)
+        touch_keys(_last_used([row for _, row, _ in rows]))
+        return dict(recorded.marks)
+
+    def _done_with(
+        self, rows: Sequence[tuple[str, UsageRow, bytes]], poison: Sequence[tuple[Poison, Entry]]
+    ) -> dict[UUID, set[int]]:
+        done: dict[UUID, set[int]] = {}
+        for _, row, _ in rows:
+            done.setdefault(row.process_id, set()).add(row.sequence)
+        for _, (_, fields) in poison:
+            try:
+                done.setdefault(UUID(bytes=fields[b"p"]), set()).add(int(fields[b"s"]))
+            except (KeyError, ValueError, TypeError):
+                continue  # not an entry of ours: nobody waits for its mark
+        for process_id, sequences in done.items():
+            sequences |= self._ahead.get(process_id, set())
+        return done
+
+
+def _last_used(rows: Sequence[UsageRow]) -> dict[UUID, float]:
+    last_used: dict[UUID, float] = {}
+    for row in rows:
+        if row.key_id is not None:
+            last_used[row.key_id] = max(row.started_at, last_used.get(row.key_id, 0.0))
+    return last_used

@@ -1,0 +1,183 @@
+"""Reads the relay's snapshot from the database. Blocking; called on one thread of its own."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db.models import Q
+
+from core.epochs import Section, current_epoch, read_changes, read_epochs
+from gateway.relay.plan import Endpoint
+from gateway.relay.rows import (
+    ENDPOINTS,
+    GRANTS,
+    MODELS,
+    ChangedRow,
+    EndpointRow,
+    KeyRow,
+    Loaded,
+    LoadedKeys,
+    ModelRow,
+    Row,
+    SourceUnavailable,
+    TenantRow,
+)
+from gpupool.models import Instance, InstanceDesire, InstanceState, Model
+from tenants.models import ApiKey, Grant, GrantEffect, LedgerMark, Tenant, TenantState
+from tenants.policies.rbac import GrantRule
+
+STATEMENT_TIMEOUT_MS = 5_000
+
+
+class DatabaseSnapshotSource:
+    """The SnapshotSource over Django's connection of the calling thread."""
+
+    def __init__(self, *, statement_timeout_ms: int = STATEMENT_TIMEOUT_MS) -> None:
+        self._begin = (
+            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+            f"SET LOCAL statement_timeout = {int(statement_timeout_ms)}"
+        )
+        self._socket: int | None = None
+
+    def read_epochs(self) -> Mapping[str, int]:
+        with self._reading():
+            return read_epochs()
+
+    def read_changes(self, section: str, *, after: int, limit: int) -> Sequence[ChangedRow] | None:
+        with self._reading():
+            changes = read_changes(Section(section), after=after, limit=limit)
+        return None if changes is None else [ChangedRow(c.epoch, c.object_id) for c in changes]
+
+    def load_section(self, section: str) -> Loaded:
+        with self._reading():
+            return Loaded(current_epoch(Section(section)), _rows(section, None))
+
+    def load_objects(self, section: str, ids: Sequence[UUID]) -> Loaded:
+        with self._reading():
+            return Loaded(current_epoch(Section(section)), _rows(section, ids))
+
+    def find_keys(self, digests: Sequence[str]) -> LoadedKeys:
+        with self._reading():
+            keys = ApiKey.objects.filter(digest__in=digests)
+            return LoadedKeys(current_epoch(Section.KEYS), [_key_row(key) for key in keys])
+
+    def read_mark(self, process_id: UUID) -> int:
+        with self._reading():
+            return LedgerMark.objects.filter(pk=process_id).values_list("sequence", flat=True).first() or 0
+
+    def close(self) -> None:
+        self._socket = None
+        connection.close()
+
+    def interrupt(self) -> None:
+        # A frozen server never answers and its kernel keeps the connection alive: only this ends the wait.
+        descriptor = self._socket
+        if descriptor is None:
+            return
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One read-only database snapshot; a lost connection is given up, so that the next read makes a new one."""
+        try:
+            connection.ensure_connection()
+            self._socket = connection.connection.pgconn.socket
+            with transaction.atomic():
+                with connection.cursor() as cursor:
+                    cursor.execute(self._begin)
+                yield
+        except (DatabaseError, InterfaceError) as error:
+            self.close()
+            raise SourceUnavailable(str(error).strip() or type(error).__name__) from error
+
+
+def _rows(section: str, ids: Sequence[UUID] | None) -> Sequence[Row]:
+    """Rows of a section, all of them where `ids` is None."""
+    if section == GRANTS:
+        return _tenant_rows(ids)
+    if section == MODELS:
+        return _model_rows(ids)
+    if section == ENDPOINTS:
+        return _endpoint_rows(ids)
+    return [_key_row(key) for key in ApiKey.objects.filter(pk__in=ids or ())]
+
+
+def _key_row(key: ApiKey) -> KeyRow:
+    return KeyRow(
+        id=key.pk,
+        digest=key.digest,
+        tenant_id=key.tenant_id,
+        scopes=frozenset(key.scopes),
+        allowed_models=tuple(key.allowed_models),
+        rpm_limit=key.rpm_limit,
+        expires_at=key.expires_at.timestamp() if key.expires_at else None,
+        revoked=key.revoked_at is not None,
+    )
+
+
+def _tenant_rows(ids: Sequence[UUID] | None) -> list[Row]:
+    chosen = Q() if ids is None else Q(pk__in=ids)
+    rules: dict[UUID, list[GrantRule]] = {}
+    for grant in Grant.objects.filter(Q() if ids is None else Q(tenant__in=ids)):
+        rules.setdefault(grant.tenant_id, []).append(
+            GrantRule(
+                principal_kind=grant.principal_kind,
+                principal_id=str(grant.principal_id),
+                model_pattern=grant.model_pattern,
+                actions=frozenset(grant.actions),
+                allow=grant.effect == GrantEffect.ALLOW,
+                expires_at=grant.expires_at.timestamp() if grant.expires_at else None,
+            )
+        )
+    return [
+        TenantRow(
+            id=tenant.pk,
+            slug=tenant.slug,
+            active=tenant.state == TenantState.ACTIVE,
+            rules=tuple(rules.get(tenant.pk, ())),
+        )
+        for tenant in Tenant.objects.filter(chosen)
+    ]
+
+
+def _model_rows(ids: Sequence[UUID] | None) -> list[Row]:
+    models = Model.objects.all()
+    if ids is not None:
+        models = models.filter(pk__in=ids)
+    return [
+        ModelRow(id=m.pk, name=m.name, tenant_id=m.tenant_id, created=int(m.created_at.timestamp())) for m in models
+    ]
+
+
+def _endpoint_rows(ids: Sequence[UUID] | None) -> list[Row]:
+    """Instances that requests may be sent to now."""
+    instances = Instance.objects.filter(
+        state=InstanceState.READY, desire=InstanceDesire.RUNNING, port__isnull=False
+    ).exclude(host="")
+    if ids is not None:
+        instances = instances.filter(pk__in=ids)
+    return [_endpoint_row(instance) for instance in instances.select_related("version")]
+
+
+def _endpoint_row(instance: Instance) -> EndpointRow:
+    assert instance.port is not None  # the query asks for it
+    secret = os.environ.get(instance.credential_variable) if instance.credential_variable else None
+    return EndpointRow(
+        id=instance.pk,
+        model_id=instance.version.model_id,
+        endpoint=Endpoint(
+            instance_id=instance.pk,
+            version_id=instance.version_id,
+            engine=instance.engine,
+            host=instance.host,
+            port=instance.port,
+            base_path=instance.base_path,
+            served_name=instance.version.served_name,
+            authorization=f"Bearer {secret}" if secret else None,
+            slots=instance.slots,
+        ),
+    )

@@ -1,0 +1,224 @@
+"""Writing the ledger: usage rows, their sums by the minute, and how far each process's rows are in.
+
+These writes are made by the system a few hundred at a time and are themselves the record of what
+happened: they leave no audit rows and bump no epoch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from tenants.models import DeadLetter
+from tenants.usage import UsageRow
+
+LAST_USED_GRANULARITY: Final = timedelta(minutes=1)
+
+_COLUMNS: Final = {
+    "id": "uuid",
+    "tenant_id": "uuid",
+    "key_id": "uuid",
+    "model": "text",
+    "version_id": "uuid",
+    "instance_id": "uuid",
+    "engine_request_id": "text",
+    "door": "text",
+    "api": "text",
+    "streamed": "boolean",
+    "outcome": "text",
+    "status": "smallint",
+    "error_code": "text",
+    "usage_source": "text",
+    "input_tokens": "bigint",
+    "cached_tokens": "bigint",
+    "output_tokens": "bigint",
+    "started_at": "timestamptz",
+    "duration_ms": "float8",
+    "ttft_ms": "float8",
+    "attempts": "smallint",
+    "process_id": "uuid",
+    "sequence": "bigint",
+}
+_INSERT_ROWS: Final = (
+    f"INSERT INTO tenants_usagerecord ({', '.join(_COLUMNS)}) "  # noqa: S608  # names of our own
+    f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in _COLUMNS.values())}) "
+    "ON CONFLICT DO NOTHING RETURNING id"
+)
+
+_SUM_COLUMNS: Final = {
+    "requests": "bigint",
+    "failures": "bigint",
+    "cancelled": "bigint",
+    "input_tokens": "bigint",
+    "cached_tokens": "bigint",
+    "output_tokens": "bigint",
+    "duration_ms": "float8",
+    "ttft_ms": "float8",
+    "ttft_count": "bigint",
+}
+_MINUTE_COLUMNS: Final = {
+    "tenant_id": "uuid",
+    "key_id": "uuid",
+    "model": "text",
+    "minute": "timestamptz",
+} | _SUM_COLUMNS
+_ADD_TO_MINUTES: Final = (
+    f"INSERT INTO tenants_usageminute ({', '.join(_MINUTE_COLUMNS)}) "  # noqa: S608  # names of our own
+    f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in _MINUTE_COLUMNS.values())}) "
+    "ON CONFLICT (tenant_id, key_id, model, minute) DO UPDATE SET "
+    + ", ".join(f"{name} = tenants_usageminute.{name} + EXCLUDED.{name}" for name in _SUM_COLUMNS)
+)
+
+_FAILURES: Final = frozenset({"failed", "truncated", "lost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one call did. `marks`: process -> up to which sequence its rows are in without a gap."""
+
+    inserted: int
+    marks: Mapping[UUID, int]
+
+
+@dataclass(slots=True)
+class _Sums:
+    requests: int = 0
+    failures: int = 0
+    cancelled: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    duration_ms: float = 0.0
+    ttft_ms: float = 0.0
+    ttft_count: int = 0
+
+    def add(self, row: UsageRow) -> None:
+        self.requests += 1
+        self.failures += row.outcome in _FAILURES
+        self.cancelled += row.outcome == "cancelled"
+        self.input_tokens += row.input_tokens or 0
+        self.cached_tokens += row.cached_tokens or 0
+        self.output_tokens += row.output_tokens or 0
+        self.duration_ms += row.duration_ms or 0.0
+        if row.ttft_ms is not None:
+            self.ttft_ms += row.ttft_ms
+            self.ttft_count += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """An entry that cannot become a row."""
+
+    entry_id: str
+    payload: bytes
+    reason: str = field(default="")
+
+
+@transaction.atomic
+def record_usage(
+    rows: Sequence[UsageRow],
+    *,
+    done: Mapping[UUID, AbstractSet[int]] | None = None,
+    poison: Iterable[Poison] = (),
+) -> Recorded:
+    """Put rows into the ledger, each id once, however often it is given; sums count inserted rows only.
+
+    `done`: sequences of processes that are in the ledger or in the dead letters with this transaction, the
+    rows' own among them; marks advance over them while there is no gap. Raises DataError, IntegrityError
+    or ValueError when a row cannot be stored; nothing is then.
+    """
+    inserted = _insert(rows)
+    _add_to_minutes([row for row in rows if row.id in inserted])
+    for letter in poison:
+        DeadLetter.objects.bulk_create(
+            [DeadLetter(entry_id=letter.entry_id[:64], payload=letter.payload, reason=letter.reason[:2000])],
+            ignore_conflicts=True,
+        )
+    return Recorded(len(inserted), _advance_marks(done or {}))
+
+
+def touch_keys(last_used: Mapping[UUID, float]) -> None:
+    """Note when keys were last used (seconds since the epoch), to the minute. No epoch: nothing depends on it."""
+    if not last_used:
+        return
+    ids = sorted(last_used)
+    times = [datetime.fromtimestamp(last_used[key_id], UTC) for key_id in ids]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE tenants_apikey SET last_used_at = used.at "
+            "FROM unnest(%s::uuid[], %s::timestamptz[]) AS used(id, at) WHERE tenants_apikey.id = used.id "
+            "AND (last_used_at IS NULL OR last_used_at <= used.at - make_interval(secs => %s))",
+            [ids, times, LAST_USED_GRANULARITY.total_seconds()],
+        )
+
+
+def _insert(rows: Sequence[UsageRow]) -> set[UUID]:
+    """The ids that were not there before. A row given twice in one call counts once."""
+    unique = list({row.id: row for row in reversed(rows)}.values())
+    if not unique:
+        return set()
+    columns = [
+        [datetime.fromtimestamp(row.started_at, UTC) for row in unique]
+        if name == "started_at"
+        else [getattr(row, name) for row in unique]
+        for name in _COLUMNS
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_INSERT_ROWS, columns)
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _add_to_minutes(rows: Sequence[UsageRow]) -> None:
+    sums: dict[tuple[UUID, UUID | None, str, int], _Sums] = {}
+    counted: set[UUID] = set()
+    for row in rows:
+        if row.id not in counted:
+            counted.add(row.id)
+            key = (row.tenant_id, row.key_id, row.model, int(row.started_at // 60) * 60)
+            sums.setdefault(key, _Sums()).add(row)
+    if not sums:
+        return
+    ordered = sorted(sums, key=lambda key: (key[0], str(key[1]), key[2], key[3]))  # one lock order for all drains
+    columns: list[list[object]] = [
+        [key[0] for key in ordered],
+        [key[1] for key in ordered],
+        [key[2] for key in ordered],
+        [datetime.fromtimestamp(key[3], UTC) for key in ordered],
+        *([getattr(sums[key], name) for key in ordered] for name in _SUM_COLUMNS),
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD_TO_MINUTES, columns)
+
+
+def _advance_marks(done: Mapping[UUID, AbstractSet[int]]) -> dict[UUID, int]:
+    if not done:
+        return {}
+    processes = sorted(done)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO tenants_ledgermark (process_id, sequence, updated_at) "
+            "SELECT id, 0, now() FROM unnest(%s::uuid[]) AS process(id) ON CONFLICT DO NOTHING",
+            [processes],
+        )
+        cursor.execute(
+            "SELECT process_id, sequence FROM tenants_ledgermark WHERE process_id = ANY(%s::uuid[]) "
+            "ORDER BY process_id FOR UPDATE",
+            [processes],
+        )
+        marks: dict[UUID, int] = {}
+        for process_id, mark in cursor.fetchall():
+            sequences = done[process_id]
+            while mark + 1 in sequences:
+                mark += 1
+            marks[process_id] = mark
+        cursor.execute(
+            "UPDATE tenants_ledgermark SET sequence = mark.sequence, updated_at = now() "
+            "FROM unnest(%s::uuid[], %s::bigint[]) AS mark(id, sequence) "
+            "WHERE tenants_ledgermark.process_id = mark.id AND tenants_ledgermark.sequence < mark.sequence",
+            [list(marks), list(marks.values())],
+        )
+    return marks
