@@ -259,6 +259,11 @@ def list_versions() -> QuerySet[ModelVersion]:
     return ModelVersion.objects.select_related("model").order_by("-pk")
 
 
+def list_model_rows() -> QuerySet[Model]:
+    """Every model, newest first."""
+    return Model.objects.order_by("-pk")
+
+
 def get_model(name: str) -> Model | None:
     """The model of that name, None when there is none."""
     return Model.objects.filter(name=name).first()

@@ -2,7 +2,7 @@
 
 from gpupool.services.attach import Attached, EngineAddress, attach_engine, parse_engine_url
 from gpupool.services.catalogue import create_model, create_version, retire_version, serve_version, set_replicas
-from gpupool.services.fleet import declare_node_lost, mark_node_unreachable, sweep_claims
+from gpupool.services.fleet import compact_store_events, declare_node_lost, mark_node_unreachable, sweep_claims
 from gpupool.services.instances import (
     claim_and_place,
     explain_waiting,
@@ -32,6 +32,7 @@ __all__ = [
     "attach_engine",
     "authenticate_node",
     "claim_and_place",
+    "compact_store_events",
     "create_model",
     "create_node",
     "create_version",

@@ -1,18 +1,23 @@
 """What the controller writes about nodes and claims: silence, loss, and claims that nobody holds any more."""
 
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Max
 
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
-from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, Node, NodeState
+from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, Node, NodeState, StoreEvent, StoreRevision
 from gpupool.policies.instance import State
 from gpupool.services.changes import Changes
 from gpupool.services.claims import release
 from gpupool.services.instances import move
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
+
+EVENT_RETENTION: Final = timedelta(hours=1)
 
 
 @transaction.atomic
@@ -76,3 +81,18 @@ def sweep_claims(*, actor: Actor, fence: Fence | None = None) -> int:
             released += 1
     changes.publish()
     return released
+
+
+@transaction.atomic
+def compact_store_events(*, now: datetime, keep: timedelta = EVENT_RETENTION) -> int:
+    """Drop the lease store's events older than `keep`; returns how many. A watcher further behind reads anew.
+
+    Not audited: no state is lost, only its history.
+    """
+    newest = StoreEvent.objects.filter(at__lt=now - keep).aggregate(newest=Max("revision"))["newest"]
+    if newest is None:
+        return 0
+    StoreRevision.objects.select_for_update().get()
+    removed, _ = StoreEvent.objects.filter(revision__lte=newest).delete()
+    StoreRevision.objects.filter(compacted_revision__lt=newest).update(compacted_revision=newest)
+    return removed

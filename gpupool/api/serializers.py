@@ -1,0 +1,104 @@
+"""Shapes of the control API: what it takes and what it tells."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from gpupool.models import Instance, Model, ModelVersion, Node
+
+
+class ModelSerializer(serializers.ModelSerializer[Model]):
+    class Meta:
+        model = Model
+        fields = ("id", "name", "description", "tenant_id", "created_at")
+
+
+class NewModelSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=200)
+    description = serializers.CharField(max_length=10_000, required=False, default="", allow_blank=True)
+    tenant_id = serializers.UUIDField(required=False, allow_null=True, default=None)
+
+
+class VersionSerializer(serializers.ModelSerializer[ModelVersion]):
+    model = serializers.CharField(source="model.name")
+
+    class Meta:
+        model = ModelVersion
+        fields = (
+            "id", "model", "name", "engine", "served_name", "artefact_uri", "engine_args", "memory_bytes",
+            "device_kind", "replicas", "state", "created_at",
+        )  # fmt: skip
+
+
+class NewVersionSerializer(serializers.Serializer[Any]):
+    model = serializers.CharField(max_length=200, help_text="name of a model")
+    name = serializers.CharField(max_length=80)
+    engine = serializers.CharField(max_length=32)
+    served_name = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+    artefact_uri = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
+    engine_args = serializers.DictField(required=False, default=dict)
+    memory_bytes = serializers.IntegerField(required=False, default=0, min_value=0, max_value=2**62)
+    device_kind = serializers.ChoiceField(choices=("cpu", "gpu"), required=False, default="gpu")
+    replicas = serializers.IntegerField(required=False, default=0, min_value=0, max_value=1000)
+
+
+class ReplicasSerializer(serializers.Serializer[Any]):
+    replicas = serializers.IntegerField(min_value=0, max_value=1000)
+
+
+class NodeSerializer(serializers.ModelSerializer[Node]):
+    class Meta:
+        model = Node
+        fields = (
+            "id", "name", "state", "cordoned", "token_last_four", "token_revoked_at", "address", "agent_version",
+            "facts", "last_seen_at", "created_at",
+        )  # fmt: skip
+
+
+class NewNodeSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=120)
+
+
+class NodeTokenSerializer(serializers.Serializer[Any]):
+    """The token is in this answer and in no later one."""
+
+    node = NodeSerializer()
+    token = serializers.CharField()
+
+
+class CordonSerializer(serializers.Serializer[Any]):
+    cordoned = serializers.BooleanField()
+
+
+class InstanceSerializer(serializers.ModelSerializer[Instance]):
+    model = serializers.CharField(source="version.model.name")
+    version = serializers.CharField(source="version.name")
+    node = serializers.CharField(source="node.name", allow_null=True, default=None)
+
+    class Meta:
+        model = Instance
+        fields = (
+            "id", "model", "version", "engine", "attached", "state", "desire", "reason", "node", "host", "port",
+            "base_path", "credential_variable", "slots", "pid", "memory_rss_bytes", "running_requests",
+            "waiting_requests", "kv_used", "restarts", "created_at", "state_changed_at", "ready_at",
+        )  # fmt: skip
+
+
+class AttachSerializer(serializers.Serializer[Any]):
+    url = serializers.CharField(max_length=500, help_text="where the engine answers, for example http://host:8000")
+    engine = serializers.CharField(max_length=32)
+    model = serializers.CharField(max_length=200, help_text="the name that applications use; made where missing")
+    served_name = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+    version = serializers.CharField(max_length=80, required=False, default="", allow_blank=True)
+    credential_variable = serializers.CharField(
+        max_length=120,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text="environment variable, of relay and controller, that holds the engine's key",
+    )
+    slots = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=100_000)
+
+
+class StopSerializer(serializers.Serializer[Any]):
+    reason = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)

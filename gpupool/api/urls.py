@@ -1,0 +1,19 @@
+"""Addresses of the pool's control API, mounted under /api/."""
+
+from django.urls import path
+
+from gpupool.api import views
+
+urlpatterns = [
+    path("models/", views.ModelListView.as_view(), name="api-models"),
+    path("versions/", views.VersionListView.as_view(), name="api-versions"),
+    path("versions/<uuid:version_id>/replicas/", views.VersionReplicasView.as_view(), name="api-version-replicas"),
+    path("versions/<uuid:version_id>/retire/", views.VersionRetireView.as_view(), name="api-version-retire"),
+    path("nodes/", views.NodeListView.as_view(), name="api-nodes"),
+    path("nodes/<uuid:node_id>/token/", views.NodeTokenView.as_view(), name="api-node-token"),
+    path("nodes/<uuid:node_id>/cordon/", views.NodeCordonView.as_view(), name="api-node-cordon"),
+    path("nodes/<uuid:node_id>/lost/", views.NodeLostView.as_view(), name="api-node-lost"),
+    path("instances/", views.InstanceListView.as_view(), name="api-instances"),
+    path("instances/<uuid:instance_id>/", views.InstanceView.as_view(), name="api-instance"),
+    path("instances/<uuid:instance_id>/stop/", views.InstanceStopView.as_view(), name="api-instance-stop"),
+]

@@ -1,0 +1,201 @@
+"""The pool's control API: views parse, call one service, render."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.core.exceptions import ObjectDoesNotExist
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.generics import ListAPIView, RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
+
+from gpupool import selectors, services
+from gpupool.api.paging import NewestFirst
+from gpupool.api.permissions import PlatformRolePermission
+from gpupool.api.serializers import (
+    AttachSerializer,
+    CordonSerializer,
+    InstanceSerializer,
+    ModelSerializer,
+    NewModelSerializer,
+    NewNodeSerializer,
+    NewVersionSerializer,
+    NodeSerializer,
+    NodeTokenSerializer,
+    ReplicasSerializer,
+    StopSerializer,
+    VersionSerializer,
+)
+from gpupool.models import Instance, Model, ModelVersion, Node
+from tenants.actor import Actor, user_actor
+from tenants.models import User
+from tenants.services import InvalidInput
+
+T = TypeVar("T")
+
+
+def _actor(request: Request) -> Actor:
+    assert isinstance(request.user, User)  # the permission class let no other in
+    return user_actor(request.user.pk)
+
+
+def _parsed(serializer: type[Serializer[Any]], request: Request) -> dict[str, Any]:
+    parsed = serializer(data=request.data)
+    parsed.is_valid(raise_exception=True)
+    values: dict[str, Any] = parsed.validated_data
+    return values
+
+
+def _served(call: Callable[[], T], *, renamed: dict[str, str] | None = None) -> T:
+    """The service's result; what it refuses becomes 400 naming the field, what it misses 404."""
+    try:
+        return call()
+    except InvalidInput as error:
+        raise ValidationError({(renamed or {}).get(error.field, error.field): [error.message]}) from error
+    except ObjectDoesNotExist as error:
+        raise NotFound from error
+
+
+class _PoolView(APIView):
+    permission_classes = (PlatformRolePermission,)
+
+
+class ModelListView(_PoolView, ListAPIView[Model]):
+    serializer_class = ModelSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[Model]:
+        return selectors.list_model_rows()
+
+    @extend_schema(request=NewModelSerializer, responses={201: ModelSerializer})
+    def post(self, request: Request) -> Response:
+        values = _parsed(NewModelSerializer, request)
+        model = _served(lambda: services.create_model(values.pop("name"), actor=_actor(request), **values))
+        return Response(ModelSerializer(model).data, status=status.HTTP_201_CREATED)
+
+
+class VersionListView(_PoolView, ListAPIView[ModelVersion]):
+    serializer_class = VersionSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[ModelVersion]:
+        return selectors.list_versions()
+
+    @extend_schema(request=NewVersionSerializer, responses={201: VersionSerializer})
+    def post(self, request: Request) -> Response:
+        values = _parsed(NewVersionSerializer, request)
+        model = selectors.get_model(values.pop("model"))
+        if model is None:
+            raise ValidationError({"model": ["There is no such model."]})
+        version = _served(lambda: services.create_version(model, actor=_actor(request), **values))
+        return Response(VersionSerializer(version).data, status=status.HTTP_201_CREATED)
+
+
+class VersionReplicasView(_PoolView):
+    @extend_schema(request=ReplicasSerializer, responses={200: VersionSerializer})
+    def put(self, request: Request, version_id: UUID) -> Response:
+        values = _parsed(ReplicasSerializer, request)
+        version = _served(lambda: services.set_replicas(version_id, values["replicas"], actor=_actor(request)))
+        return Response(VersionSerializer(version).data)
+
+
+class VersionRetireView(_PoolView):
+    @extend_schema(request=None, responses={200: VersionSerializer})
+    def post(self, request: Request, version_id: UUID) -> Response:
+        version = _served(lambda: services.retire_version(version_id, actor=_actor(request)))
+        return Response(VersionSerializer(version).data)
+
+
+class NodeListView(_PoolView, ListAPIView[Node]):
+    serializer_class = NodeSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[Node]:
+        return selectors.list_nodes()
+
+    @extend_schema(request=NewNodeSerializer, responses={201: NodeTokenSerializer})
+    def post(self, request: Request) -> Response:
+        values = _parsed(NewNodeSerializer, request)
+        created = _served(lambda: services.create_node(values["name"], actor=_actor(request)))
+        return Response(NodeTokenSerializer(created).data, status=status.HTTP_201_CREATED)
+
+
+class NodeTokenView(_PoolView):
+    @extend_schema(request=None, responses={200: NodeTokenSerializer})
+    def post(self, request: Request, node_id: UUID) -> Response:
+        """Rotate: the old token is refused from now on, and the stream it opened is ended."""
+        rotated = _served(lambda: services.rotate_node_token(node_id, actor=_actor(request)))
+        return Response(NodeTokenSerializer(rotated).data)
+
+    @extend_schema(request=None, responses={204: None})
+    def delete(self, request: Request, node_id: UUID) -> Response:
+        """Revoke: the agent is refused; its engines keep serving."""
+        _served(lambda: services.revoke_node_token(node_id, actor=_actor(request)))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class NodeCordonView(_PoolView):
+    @extend_schema(request=CordonSerializer, responses={200: NodeSerializer})
+    def put(self, request: Request, node_id: UUID) -> Response:
+        values = _parsed(CordonSerializer, request)
+        node = _served(lambda: services.set_node_cordoned(node_id, values["cordoned"], actor=_actor(request)))
+        return Response(NodeSerializer(node).data)
+
+
+class NodeLostView(_PoolView):
+    @extend_schema(request=None, responses={200: NodeSerializer})
+    def post(self, request: Request, node_id: UUID) -> Response:
+        """Vouch that the machine is off: its instances end and its claims are free."""
+        node = _served(lambda: services.declare_node_lost(node_id, actor=_actor(request)))
+        return Response(NodeSerializer(node).data)
+
+
+class InstanceListView(_PoolView, ListAPIView[Instance]):
+    serializer_class = InstanceSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[Instance]:
+        return selectors.list_instances()
+
+    @extend_schema(request=AttachSerializer, responses={200: InstanceSerializer, 201: InstanceSerializer})
+    def post(self, request: Request) -> Response:
+        """Attach an engine that already runs. It takes requests once the controller's probe has found it."""
+        values = _parsed(AttachSerializer, request)
+        attached = _served(
+            lambda: services.attach_engine(
+                values["url"],
+                engine=values["engine"],
+                model_name=values["model"],
+                served_name=values["served_name"],
+                version_name=values["version"],
+                credential_variable=values["credential_variable"],
+                slots=values["slots"],
+                actor=_actor(request),
+            ),
+            renamed={"name": "model"},
+        )
+        code = status.HTTP_201_CREATED if attached.created else status.HTTP_200_OK
+        return Response(InstanceSerializer(attached.instance).data, status=code)
+
+
+class InstanceView(_PoolView, RetrieveAPIView[Instance]):
+    serializer_class = InstanceSerializer
+    lookup_url_kwarg = "instance_id"
+
+    def get_queryset(self) -> QuerySet[Instance]:
+        return selectors.list_instances()
+
+
+class InstanceStopView(_PoolView):
+    @extend_schema(request=StopSerializer, responses={202: InstanceSerializer})
+    def post(self, request: Request, instance_id: UUID) -> Response:
+        """Take it out of routing, let its requests finish, stop it; an attached one is let go."""
+        values = _parsed(StopSerializer, request)
+        instance = _served(lambda: services.stop_instance(instance_id, actor=_actor(request), reason=values["reason"]))
+        return Response(InstanceSerializer(instance).data, status=status.HTTP_202_ACCEPTED)
