@@ -19,8 +19,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 VENV: Final = ROOT / ".venv"
 STEPS: Final = 8
 """Numbered steps of `make up`; the environment is the first, config.up.start does the others."""
-RUNTIME_DISK_MB: Final = 1_500
-DEV_DISK_MB: Final = 2_200
+RUNTIME_DISK_MB: Final = 1_200
+DEV_DISK_MB: Final = 1_800
 VAR_DISK_MB: Final = 300
 MEMORY_MB: Final = 900
 _REQUIREMENTS: Final = {
