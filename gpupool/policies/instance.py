@@ -46,7 +46,7 @@ HOLDS_PROCESS: Final = frozenset({S.STAGING, S.LOADING, S.WARMING, S.READY, S.AS
 COMING_OR_UP: Final = frozenset({S.REQUESTED, S.PLACING, S.STAGING, S.LOADING, S.WARMING, S.READY, S.ASLEEP})
 """States that count as a replica that is there or on its way."""
 
-_PASSED_THROUGH: Final = frozenset({S.STAGING, S.LOADING, S.WARMING, S.FAILED})
+_COMING_UP: Final = frozenset({S.STAGING, S.LOADING, S.WARMING})
 """States that a sample can miss: an agent reports what it sees, not every step."""
 
 
@@ -68,17 +68,27 @@ def steps_to(current: State, observed: State) -> tuple[State, ...]:
     """
     if current == observed:
         return ()
-    queue: deque[tuple[State, ...]] = deque([(current,)])
-    seen = {current}
+    # A failure is filled in only where nothing else explains what was seen.
+    path = _shortest(current, observed, through=_COMING_UP) or _shortest(
+        current, observed, through=_COMING_UP | {S.FAILED}
+    )
+    if path is None:
+        raise IllegalTransition(f"an instance that is {current} cannot be seen {observed}")
+    return path
+
+
+def _shortest(start: State, end: State, *, through: frozenset[State]) -> tuple[State, ...] | None:
+    queue: deque[tuple[State, ...]] = deque([(start,)])
+    seen = {start}
     while queue:
         path = queue.popleft()
         for following in sorted(ALLOWED[path[-1]]):
-            if following == observed:
+            if following == end:
                 return (*path[1:], following)
-            if following in _PASSED_THROUGH and following not in seen:
+            if following in through and following not in seen:
                 seen.add(following)
                 queue.append((*path, following))
-    raise IllegalTransition(f"an instance that is {current} cannot be seen {observed}")
+    return None
 
 
 def observed_target(observed: State, *, wanted_running: bool, has_process: bool) -> State:
