@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from typing import Final
+from typing import cast, Final
 from urllib.parse import unquote, urlsplit
 
 Argument = bytes | str | int
@@ -116,8 +116,8 @@ class _Connection(asyncio.Protocol):
         self._buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not asserted: uvloop's transports are no subclass of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(str(exc or "closed by the server"))
