@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from typing import cast, Final
+from typing import Final, cast
 from urllib.parse import unquote, urlsplit
 
 Argument = bytes | str | int
