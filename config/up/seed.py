@@ -114,11 +114,16 @@ def _ensure_model() -> None:
         engine="llamacpp",
         actor=SYSTEM,
         artefact_uri=MODEL_ARTEFACT,
-        engine_args={"n_ctx": 4096, "n_parallel": 2},
+        engine_args={"n_ctx": 4096, "n_parallel": 2, "n_threads": _threads()},
         memory_bytes=MODEL_MEMORY_BYTES,
         device_kind="cpu",
         replicas=1,
     )
+
+
+def _threads() -> int:
+    """Half of the cores, at most four: llama.cpp's threads spin, and on cores that others use they crawl."""
+    return max(1, min(4, (os.cpu_count() or 1) // 2))
 
 
 def _model_wanted(tenant: Tenant) -> bool:

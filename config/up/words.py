@@ -76,8 +76,7 @@ def gpu_words(gpus: int, facts: Mapping[str, Any]) -> str:
     """How many GPUs the node has, or why none was found."""
     if gpus:
         return f"GPUs found: {gpus}. The console places models on them."
-    reason = str(facts.get("no_gpu_reason") or "the node agent has not said why yet; `make status` asks again")
-    return "No GPU was found: " + reason.rstrip(".") + "."
+    return str(facts.get("no_gpu_reason") or "No GPU was found; the node agent has not said why yet (see the console).")
 
 
 def _password(password: str | None) -> str:

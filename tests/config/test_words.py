@@ -15,7 +15,7 @@ FIRST = Outcome(
     member_password="open-barley",
     api_key="sk-gh-once",
     gpus=0,
-    node_facts={"no_gpu_reason": "libnvidia-ml.so.1 is not on this machine."},
+    node_facts={"no_gpu_reason": "No GPU was found: libnvidia-ml.so.1 is not on this machine."},
 )
 
 
