@@ -17,7 +17,7 @@ import structlog
 
 from core.clock import Clock
 from gpupool.agent import engine as engines
-from gpupool.agent.logs import last_line, make_room
+from gpupool.agent.logs import make_room, telling_line
 from gpupool.agent.ports import NoPortLeft, PortRange
 from gpupool.agent.processes import Ended, EngineProcess, kill_marked
 from gpupool.agent.state import InstanceRecord, StateDir
@@ -71,6 +71,7 @@ class EngineLife:
         self._stop = asyncio.Event()
         self._drain_seconds = 0.0
         self._stop_reason = ""
+        self._log_begins = 0  # where the log of the present process begins, in bytes
 
     @property
     def instance_id(self) -> UUID:
@@ -98,6 +99,9 @@ class EngineLife:
 
     def stop(self, drain_seconds: float, reason: str) -> None:
         """Ask it to end; a second call can only shorten the draining."""
+        if not self.alive:
+            self._enter(Phase.STOPPED, reason)
+            return
         if self._stop.is_set():
             self._drain_seconds = min(self._drain_seconds, drain_seconds)
             return
@@ -128,7 +132,11 @@ class EngineLife:
             log.error("agent.engine_task_failed", instance_id=str(self.instance_id), exc_info=error)
             if self.process is not None:
                 self.process.signal(signal.SIGKILL)
-            self._failed(f"The agent failed while it looked after this engine: {error!r}.")
+            self._forget_process()
+            if self._stop.is_set():
+                self._enter(Phase.STOPPED, self._stop_reason)
+            else:
+                self._failed(f"The agent failed while it looked after this engine: {error!r}.")
         self._shop.on_end()
 
     async def _launch(self) -> None:
@@ -154,14 +162,16 @@ class EngineLife:
         row, record = self.record.row, self.record
         port = self._shop.ports.take(self._shop.ports_in_use())
         log_path = self._shop.log_dir / f"engine-{row.instance_id}.log"
-        make_room(log_path)
         record.log_path = str(log_path)
         record.port = port
         record.pid = record.start_mark = record.process_started_at = None
         try:
+            self._log_begins = make_room(log_path)
             self._shop.state.save(record)  # before the process: it must be found again whatever happens next
         except OSError as error:
-            raise engines.LaunchRefused(f"The agent cannot write its state: {error.strerror}.", retry=True) from error
+            raise engines.LaunchRefused(
+                f"The agent cannot write to its folder: {error.strerror}.", retry=True
+            ) from error
         plan, process = engines.launch(prepared, port=port, mark=self._shop.state.mark(row), log_path=log_path)
         record.pid, record.start_mark, record.process_started_at = process.pid, process.mark, process.started_at
         record.slots = plan.slots
@@ -242,8 +252,8 @@ class EngineLife:
     # What follows from an end
 
     def _after_end(self, engine: Engine, ended: Ended, failure: BaseException | None) -> Ended | None:
-        phase, self.process = self.phase, None
-        self.load = EngineLoad()
+        phase = self.phase
+        self._forget_process()
         kill_marked(self._shop.state.mark(self.record.row))
         if self._stop.is_set():
             self._enter(Phase.STOPPED, self._stop_reason)
@@ -254,8 +264,8 @@ class EngineLife:
             return ended
         reason = str(failure) if failure is not None else f"The engine {ended.describe()} while {phase}."
         if phase is not Phase.READY and self.record.log_path is not None:
-            line = last_line(Path(self.record.log_path))
-            reason += f" Its log ends with: {line}" if line else ""
+            line = telling_line(Path(self.record.log_path), since=self._log_begins)
+            reason += f" Its log says: {line}" if line else ""
         if phase is Phase.READY and self._ready_for() >= self._shop.timings.settled_after:
             self.failures = 0
         self._failed(reason)
@@ -265,14 +275,18 @@ class EngineLife:
         """It came to nothing: wait and be started again, and be `failed` in the report where waiting is hopeless."""
         self.failures += 1
         self.record.restarts += 1
-        self.process = None
-        self.record.pid = self.record.start_mark = self.record.process_started_at = None
+        self._forget_process()
         self._ready_since = None
         delay = restart_delay_seconds(self.failures)
         self.start_after = self._shop.clock.monotonic() + delay if retry else None
         given_up = reported or not retry or self.failures >= CRASH_LOOP_FAILURES
         self._enter(Phase.FAILED if given_up else Phase.STAGING, reason)
         self._log("agent.engine_failed", reason=reason, failures=self.failures, retry_seconds=delay if retry else None)
+
+    def _forget_process(self) -> None:
+        self.process = None
+        self.load = EngineLoad()
+        self.record.pid = self.record.start_mark = self.record.process_started_at = None
 
     def _ready_for(self) -> float:
         return 0.0 if self._ready_since is None else self._shop.clock.monotonic() - self._ready_since

@@ -6,16 +6,23 @@ from pathlib import Path
 from typing import Final
 
 LARGEST_LOG_BYTES: Final = 16 * 1024 * 1024
+_ERROR: Final = re.compile(r"\b(error|failed|cannot|unable|killed)\b", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def make_room(path: Path, *, largest_bytes: int = LARGEST_LOG_BYTES) -> None:
-    """Move a log that has grown beyond `largest_bytes` to `NAME.1`. Not while its engine runs: see `trim`."""
+def make_room(path: Path, *, largest_bytes: int = LARGEST_LOG_BYTES) -> int:
+    """Move a log that has grown beyond `largest_bytes` to `NAME.1`; returns the size of the one to append to.
+
+    Not while its engine runs: see `trim`. Raises OSError.
+    """
     try:
-        if path.stat().st_size > largest_bytes:
-            path.replace(path.with_name(path.name + ".1"))
+        size = path.stat().st_size
     except FileNotFoundError:
-        return
+        return 0
+    if size <= largest_bytes:
+        return size
+    path.replace(path.with_name(path.name + ".1"))
+    return 0
 
 
 def trim(path: Path, *, largest_bytes: int = LARGEST_LOG_BYTES) -> None:
@@ -36,17 +43,17 @@ def trim(path: Path, *, largest_bytes: int = LARGEST_LOG_BYTES) -> None:
         return  # tried again at the next turn
 
 
-def last_line(path: Path, *, longest: int = 200) -> str:
-    """The last line that says something, without control characters; empty when there is none."""
+def telling_line(path: Path, *, since: int = 0, longest: int = 200) -> str:
+    """The line that best says why an engine ended: the first of its last lines that speaks of an error, else the last.
+
+    Only what was written after byte `since` counts. Control characters are taken out; empty when there is nothing.
+    """
     try:
         with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 8192))
-            lines = file.read().decode("utf-8", errors="replace").splitlines()
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(min(since, end), end - 8192))
+            text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    for line in reversed(lines):
-        clean = _CONTROL.sub("", line).strip()
-        if clean:
-            return clean[:longest]
-    return ""
+    lines = [clean for line in text.splitlines() if (clean := _CONTROL.sub("", line).strip())][-20:]
+    return next((line for line in lines if _ERROR.search(line)), lines[-1] if lines else "")[:longest]

@@ -3,20 +3,22 @@
 import math
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
-_SAMPLE: Final = re.compile(
-    r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{[^\n]*\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$", re.MULTILINE
-)
+_AFTER_NAME: Final = r"(?:\{[^\n]*\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$"  # labels, value, time
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"^{re.escape(name)}{_AFTER_NAME}", re.MULTILINE)
 
 
 def samples(text: str, name: str) -> Iterator[float]:
     """Values of every series called `name`, whatever its labels; NaN, infinities and broken lines are left out."""
-    for match in _SAMPLE.finditer(text):
-        if match[1] != name:
-            continue
+    for match in _pattern(name).finditer(text):
         try:
-            value = float(match[2])
+            value = float(match[1])
         except ValueError:
             continue
         if math.isfinite(value):

@@ -76,7 +76,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the process: let running requests finish for `drain_seconds`, then make it stop."""
+    """End the process: let running requests finish for `drain_seconds`, then make it stop.
+
+    One that has no process now, because it waits to be started again, just becomes stopped.
+    """
 
     instance_id: UUID
     drain_seconds: float
@@ -130,7 +133,7 @@ def decide(
             continue
         wish = wished.get(record.instance_id)
         asked = wish is not None and not wish.running and wish.fencing_token >= record.fencing_token
-        if wish is not None and asked and record.alive and record.phase is not Phase.DRAINING:
+        if wish is not None and asked and record.phase not in (Phase.DRAINING, Phase.STOPPED):
             actions.append(Stop(record.instance_id, wish.drain_seconds, "It was asked to stop."))
     actions += [Forget(r.instance_id) for r in records.values() if not r.alive and r.instance_id not in wished]
     busy = {device for r in records.values() if r.alive and r.phase in STARTING for device in r.device_ids}

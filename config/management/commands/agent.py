@@ -17,6 +17,7 @@ from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
 from gpupool.agent.processes import clean_environment
 from gpupool.agent.state import AgentAlreadyRuns
+from gpupool.discovery.base import DeviceSource
 from gpupool.discovery.host import HostSource
 from gpupool.discovery.nvml import NvmlSource
 
@@ -65,7 +66,7 @@ async def _run(node_settings: NodeSettings, memory_share: float) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    sources = [
+    sources: list[DeviceSource] = [
         HostSource(memory_share=memory_share),
         NvmlSource(env=clean_environment(os.environ), clock=SystemClock()),
     ]

@@ -20,6 +20,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=64, le=4_194_304)]
 Slots = Annotated[int, msgspec.Meta(ge=1, le=256)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=512)]
 Batch = Annotated[int, msgspec.Meta(ge=32, le=65_536)]
+CacheMib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
 Layers = Annotated[int, msgspec.Meta(ge=-1, le=10_000)]
 
 
@@ -31,6 +32,7 @@ class LlamaCppArgs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     n_threads: Threads | None = None  # all cores when absent
     n_batch: Batch | None = None  # tokens of a logical prompt batch
     n_ubatch: Batch | None = None  # tokens of a physical one
+    cache_ram_mib: CacheMib = 0  # host memory for prompts of idle slots; part of the claim, so off by default
     n_gpu_layers: Layers | None = None  # -1: all; with no GPU in the lease, none
 
 
@@ -66,6 +68,7 @@ class LlamaCppLaunch:
             "--threads": args.n_threads,
             "--batch-size": args.n_batch,
             "--ubatch-size": args.n_ubatch,
+            "--cache-ram": args.cache_ram_mib,
             "--gpu-layers": args.n_gpu_layers if on_gpu else 0,
         }
         argv = [request.python, "-m", "gpupool.engines.llamacpp.serve"]

@@ -32,16 +32,20 @@ def main() -> None:
         params.n_ubatch = options.ubatch_size
     params.endpoint_metrics = True
     params.endpoint_slots = True
+    params.cache_ram_mib = options.cache_ram  # llama.cpp's own default, 8 GiB, is in no lease
+    params.fit_params = False  # what the lease says is used; nothing is shrunk in silence
+    params.verbosity = 2  # warnings and errors: lines per request would fill the disk
     params.ui = False  # people look at the console; the engine is for the relay alone
+    params.cors_origins = ""  # and no page in a browser may read its answers
     try:
         server = xllamacpp.Server(params)
-    except RuntimeError as error:
+    except RuntimeError:
         # The server only says that it failed. Whether it was the port is asked after the fact, not before:
         # asking first and binding later is the race this exit code exists for.
         if _taken(options.host, options.port):
             sys.stderr.write(f"serve: port {options.port} is in use\n")
             sys.exit(errno.EADDRINUSE)
-        sys.exit(f"serve: {error}")
+        sys.exit(1)  # llama.cpp writes the cause itself; the exception knows no more than that it failed
     sys.stderr.write(f"serve: listening on {server.listening_address}\n")
     sys.stderr.flush()
     threading.Event().wait()
@@ -56,6 +60,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--ctx-size", type=int, default=4096)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--gpu-layers", type=int, default=-1)
+    parser.add_argument("--cache-ram", type=int, default=0)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--ubatch-size", type=int)

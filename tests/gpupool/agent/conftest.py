@@ -75,13 +75,15 @@ async def running_agent(
         await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 20)
 
 
-async def agent_process(web: FakeWeb, var_dir: Path, *arguments: str) -> asyncio.subprocess.Process:
+async def agent_process(
+    web: FakeWeb, var_dir: Path, *arguments: str, token: str | None = None
+) -> asyncio.subprocess.Process:
     """`manage.py agent` as a process of its own, without any store's URL."""
     env = {name: value for name, value in os.environ.items() if not name.endswith("_URL")}
     env |= {
         "GATEHOUSE_VAR_DIR": str(var_dir),
         "GATEHOUSE_WEB_URL": web.url,
-        "GATEHOUSE_NODE_TOKEN": web.token,
+        "GATEHOUSE_NODE_TOKEN": web.token if token is None else token,
         "GATEHOUSE_ENGINE_PORT_FIRST": str(25_000 + os.getpid() % 500),
         "GATEHOUSE_LOG_FORMAT": "console",
     }

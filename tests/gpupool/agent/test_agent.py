@@ -4,21 +4,34 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 
+from gpupool.agent.processes import start_mark
+from gpupool.stream.messages import InstanceFact
 from tests.doubles.node_web import FakeWeb, row
-from tests.gpupool.agent.conftest import TINY_URI, agent_process, kill_hard, running_agent
+from tests.gpupool.agent.conftest import FAST, TINY, TINY_URI, running_agent
 
 
-def complete(port: int | None) -> str:
+def complete(fact: InstanceFact) -> str:
     """One greedy token from an engine."""
     body = json.dumps({"model": "tiny", "prompt": "Hello", "max_tokens": 1}).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body)
+    request = urllib.request.Request(f"http://127.0.0.1:{fact.port}/v1/completions", body)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return str(json.load(answer)["object"])
+
+
+async def serves(fact: InstanceFact) -> bool:
+    return await asyncio.to_thread(complete, fact) == "text_completion"
+
+
+def kill(fact: InstanceFact) -> None:
+    assert fact.pid is not None
+    os.kill(fact.pid, signal.SIGKILL)
 
 
 async def test_a_desired_row_becomes_a_ready_engine(web: FakeWeb, var_dir: Path) -> None:
@@ -26,12 +39,27 @@ async def test_a_desired_row_becomes_a_ready_engine(web: FakeWeb, var_dir: Path)
     await web.desire(wish)
     async with running_agent(web, var_dir):
         fact = await web.until_state(wish.instance_id, "ready")
-        assert fact.slots == 2
-        assert fact.fencing_token == wish.fencing_token
-        assert fact.lease_id == wish.lease_id
+        assert (fact.slots, fact.fencing_token, fact.lease_id) == (2, wish.fencing_token, wish.lease_id)
         assert fact.process_started_at is not None
-        assert await asyncio.to_thread(complete, fact.port) == "text_completion"
+        assert await serves(fact)
         await web.until(lambda: any(load.running == 0 for load in web.observed[-1].load))
+        (device,) = web.observed[-1].devices
+        assert device.memory_used_bytes is not None
+        assert device.memory_used_bytes > 1_000_000
+        assert {state for report in web.observed for f in report.instances for state in [f.state]} <= {
+            "staging", "loading", "warming", "ready",
+        }  # fmt: skip
+
+
+async def test_an_engine_knows_none_of_the_agents_secrets(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(wish.instance_id, "ready")
+        environment = psutil.Process(fact.pid).environ()
+        assert environment["CUDA_VISIBLE_DEVICES"] == ""
+        assert not [name for name in environment if name.endswith(("_URL", "_TOKEN", "_KEY"))]
+        assert os.getsid(fact.pid or 0) == fact.pid  # a session of its own: a Ctrl-C for the agent is not for it
 
 
 async def test_an_engine_killed_by_hand_comes_back(web: FakeWeb, var_dir: Path) -> None:
@@ -39,55 +67,201 @@ async def test_an_engine_killed_by_hand_comes_back(web: FakeWeb, var_dir: Path) 
     await web.desire(wish)
     async with running_agent(web, var_dir):
         first = await web.until_state(wish.instance_id, "ready")
-        assert first.pid is not None
-        os.kill(first.pid, signal.SIGKILL)
-        await web.until(lambda: (fact := web.fact(wish.instance_id)) is not None and fact.state == "staging")
-        down = web.fact(wish.instance_id)
-        assert down is not None
-        assert "SIGKILL" in down.reason
+        kill(first)
+        down = await web.until_state(wish.instance_id, "staging")
+        assert "was killed by SIGKILL while ready" in down.reason
+        assert down.pid is None
         second = await web.until_state(wish.instance_id, "ready")
         assert second.pid != first.pid
         assert second.restarts == first.restarts + 1
         assert second.reason == ""
-        assert await asyncio.to_thread(complete, second.port) == "text_completion"
+        assert await serves(second)
 
 
-@pytest.mark.shows("P7")
-async def test_an_agent_killed_and_started_again_adopts_its_engine(web: FakeWeb, var_dir: Path) -> None:
+async def test_a_stop_row_ends_the_engine_and_a_missing_row_does_not(web: FakeWeb, var_dir: Path) -> None:
     wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
-    await web.desire(row_on_this_host := wish)
-    first_agent = await agent_process(web, var_dir)
-    await web.until(lambda: bool(web.hellos))
-    device = web.hellos[0].devices[0]
-    row_on_this_host = row(devices=[device.stable_id], artefact_uri=TINY_URI)
-    await web.desire(row_on_this_host)
-    before = await web.until_state(row_on_this_host.instance_id, "ready")
-    await kill_hard(first_agent)
-    assert await asyncio.to_thread(complete, before.port) == "text_completion"  # nobody looks after it, it serves
-    web.forget()
-    second_agent = await agent_process(web, var_dir)
-    try:
+    stop = row(
+        devices=["cpu-test"], artefact_uri=TINY_URI, instance_id=wish.instance_id, state="stopped", drain_seconds=5
+    )
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(wish.instance_id, "ready")
+        await web.desire()
+        reports = len(web.observed)
+        await web.until(lambda: len(web.observed) >= reports + 3)
+        assert await serves(fact)
+        await web.desire(stop)
+        await web.until_state(wish.instance_id, "draining")
+        stopped = await web.until_state(wish.instance_id, "stopped")
+        assert stopped.pid is None
+        assert start_mark(fact.pid or 0) is None
+        await web.desire()
+        await web.until(lambda: web.fact(wish.instance_id) is None)
+        assert list((var_dir / "agent" / "test" / "instances").glob("*.json")) == []
+
+
+async def test_draining_waits_for_the_request_that_runs(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(
+        devices=["cpu-test"], artefact_uri=TINY_URI, engine_args={"n_ctx": 4096, "n_parallel": 1, "n_threads": 1}
+    )
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(wish.instance_id, "ready")
+        reader, writer = await asyncio.open_connection("127.0.0.1", fact.port, limit=1 << 24)
+        # ignore_eos: the answer is as long as asked for.
+        body = json.dumps({"prompt": "Hello", "max_tokens": 1500, "ignore_eos": True, "stream": True}).encode()
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        await reader.readuntil(b"data: ")
+        stop = row(
+            devices=["cpu-test"], artefact_uri=TINY_URI, instance_id=wish.instance_id, state="stopped", drain_seconds=60
+        )
+        await web.desire(stop)
+        await web.until_state(wish.instance_id, "draining")
+        async with asyncio.timeout(60):
+            await reader.readuntil(b"data: [DONE]")  # not cut off
+        writer.close()
+        await web.until_state(wish.instance_id, "stopped")
+
+
+async def test_a_row_to_stop_what_does_not_run_is_answered(web: FakeWeb, var_dir: Path) -> None:
+    stop = row(devices=["cpu-test"], artefact_uri=TINY_URI, state="stopped")
+    await web.desire(stop)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(stop.instance_id, "stopped")
+        assert fact.fencing_token == stop.fencing_token
+
+
+async def test_a_higher_fencing_token_replaces_the_process(web: FakeWeb, var_dir: Path) -> None:
+    old = row(devices=["cpu-test"], artefact_uri=TINY_URI, fencing_token=1)
+    await web.desire(old)
+    async with running_agent(web, var_dir):
+        first = await web.until_state(old.instance_id, "ready")
+        await web.desire(row(devices=["cpu-test"], artefact_uri=TINY_URI, fencing_token=4, instance_id=old.instance_id))
+        await web.until(
+            lambda: (f := web.fact(old.instance_id)) is not None and f.fencing_token == 4 and f.state == "ready"
+        )
+        second = web.fact(old.instance_id)
+        assert second is not None
+        assert second.pid != first.pid
+        assert start_mark(first.pid or 0) is None
+        await web.desire(old)  # a row that was overtaken changes nothing
+        reports = len(web.observed)
+        await web.until(lambda: len(web.observed) >= reports + 3)
+        third = web.fact(old.instance_id)
+        assert third is not None
+        assert (third.pid, third.fencing_token) == (second.pid, 4)
+
+
+@pytest.mark.shows("P13")
+async def test_without_the_web_process_engines_serve_and_none_is_started(web: FakeWeb, var_dir: Path) -> None:
+    first = row(devices=["cpu-test"], artefact_uri=TINY_URI, fencing_token=1)
+    second = row(devices=["cpu-test"], artefact_uri=TINY_URI, fencing_token=2)
+    await web.desire(first, second)
+    async with running_agent(web, var_dir) as agent:
+        one = await web.until_state(first.instance_id, "ready")
+        two = await web.until_state(second.instance_id, "ready")
+        await web.stop()
+        kill(two)
+        for _ in range(40):  # some seconds, beyond the back-off of the killed one
+            assert await serves(one)
+        assert not agent.done()
+        web.forget()
+        await web.start()
         await web.until(lambda: bool(web.hellos))
-        hello = {fact.instance_id: fact for fact in web.hellos[0].instances}
-        after = hello[row_on_this_host.instance_id]
-        assert (after.state, after.pid, after.port) == ("ready", before.pid, before.port)
-        assert after.process_started_at == before.process_started_at
-        assert before.pid is not None
-        os.kill(before.pid, signal.SIGKILL)  # an adopted engine is watched like a child
-        again = await web.until_state(row_on_this_host.instance_id, "staging", "loading")
-        assert again.restarts == before.restarts + 1
-        await web.until_state(row_on_this_host.instance_id, "ready")
-    finally:
-        second_agent.send_signal(signal.SIGTERM)
-        await second_agent.communicate()
-    assert second_agent.returncode == 0
+        again = next(f for f in web.hellos[0].instances if f.instance_id == first.instance_id)
+        assert (again.state, again.pid) == ("ready", one.pid)
+        dead = next(f for f in web.hellos[0].instances if f.instance_id == second.instance_id)
+        assert (dead.state, dead.pid) == ("staging", None)
+        assert (await web.until_state(second.instance_id, "ready")).restarts == two.restarts + 1
 
 
-async def test_a_refused_token_ends_the_agent_with_a_sentence(web: FakeWeb, var_dir: Path) -> None:
-    web.token, told = "another", web.token
-    web_with_old_token = web
-    agent = await agent_process(web_with_old_token, var_dir)
-    web.token = told
-    _, stderr = await asyncio.wait_for(agent.communicate(), 20)
-    assert agent.returncode == 1
-    assert b"does not accept this node's token" in stderr
+@pytest.mark.shows("P6")
+async def test_a_port_that_somebody_took_is_passed_over(web: FakeWeb, var_dir: Path) -> None:
+    first = 24_000 + os.getpid() % 500
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", first))
+        holder.listen()
+        wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+        await web.desire(wish)
+        async with running_agent(web, var_dir):
+            fact = await web.until_state(wish.instance_id, "ready")
+            assert fact.port != first
+            assert (fact.restarts, fact.reason) == (0, "")
+            assert await serves(fact)
+
+
+@pytest.mark.parametrize(
+    ("uri", "engine", "engine_args", "words"),
+    [
+        ("file:///nowhere/model.gguf", "llamacpp", {}, "There is no file /nowhere/model.gguf"),
+        ("package:no_such_package/m.gguf", "llamacpp", {}, "no_such_package is not installed"),
+        ("s3://bucket/m.gguf", "llamacpp", {}, "neither package:NAME/PATH nor file:///PATH"),
+        (Path(__file__).as_uri(), "llamacpp", {}, "not a GGUF model"),
+        (TINY_URI, "llamacpp", {"n_gpu": 1}, "takes no argument 'n_gpu'"),
+        (TINY_URI, "vllm", {}, "vLLM cannot be started by the pool"),
+        (TINY_URI, "tgi", {}, "There is no engine 'tgi'"),
+    ],
+)
+async def test_a_row_that_cannot_be_launched_fails_with_a_sentence(
+    web: FakeWeb, var_dir: Path, uri: str, engine: str, engine_args: dict[str, str | int | float | bool], words: str
+) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=uri, engine=engine, engine_args=engine_args)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(wish.instance_id, "failed")
+        assert words in fact.reason
+        assert fact.pid is None
+
+
+async def test_a_device_that_is_not_here_is_named(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["GPU-gone"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        assert "no device GPU-gone" in (await web.until_state(wish.instance_id, "failed")).reason
+
+
+async def test_a_missing_model_is_found_when_it_arrives(web: FakeWeb, var_dir: Path) -> None:
+    model = var_dir / "late.gguf"
+    wish = row(devices=["cpu-test"], artefact_uri=model.as_uri())
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        await web.until_state(wish.instance_id, "failed")
+        model.symlink_to(TINY)
+        await web.until_state(wish.instance_id, "ready")
+
+
+async def test_a_damaged_model_is_tried_again_and_then_reported_as_failed(web: FakeWeb, var_dir: Path) -> None:
+    damaged = var_dir / "damaged.gguf"
+    damaged.write_bytes(TINY.read_bytes()[:200_000])
+    wish = row(devices=["cpu-test"], artefact_uri=damaged.as_uri())
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and f.restarts == 1)
+        fact = web.fact(wish.instance_id)
+        assert fact is not None
+        assert "exited with code 1 while loading" in fact.reason
+        assert "corrupted or incomplete" in fact.reason
+        failed = await web.until_state(wish.instance_id, "failed", deadline_seconds=40)
+        assert failed.restarts >= 5
+
+
+async def test_an_engine_that_does_not_load_in_time_is_ended(web: FakeWeb, var_dir: Path) -> None:
+    impatient = type(FAST)(load_deadline=0.001, load_poll=0.1, stop_grace=5.0)
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir, timings=impatient):
+        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and f.restarts >= 1)
+        fact = web.fact(wish.instance_id)
+        assert fact is not None
+        assert "was not ready within 0.001 s" in fact.reason
+
+
+async def test_what_waits_to_be_started_again_can_be_stopped(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri="file:///nowhere/model.gguf")
+    stop = row(devices=["cpu-test"], artefact_uri=TINY_URI, instance_id=wish.instance_id, state="stopped")
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        await web.until_state(wish.instance_id, "failed")
+        await web.desire(stop)
+        await web.until_state(wish.instance_id, "stopped")

@@ -1,0 +1,100 @@
+"""The stream to the web process: refusals, breaks, and what is said on it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gpupool.agent.link import (
+    LONGEST_WAIT_SECONDS,
+    NodeRefused,
+    stream_url,
+    wait_before_attempt,
+)
+from gpupool.stream.messages import PROTOCOL
+from tests.doubles.node_web import FakeWeb
+from tests.gpupool.agent.conftest import agent_process, running_agent
+
+
+@pytest.mark.parametrize(
+    ("web_url", "expected"),
+    [
+        ("http://127.0.0.1:8000", "ws://127.0.0.1:8000/agent/v1/stream"),
+        ("https://gate.example/", "wss://gate.example/agent/v1/stream"),
+        ("https://gate.example/base/", "wss://gate.example/base/agent/v1/stream"),
+    ],
+)
+def test_the_streams_address_follows_from_the_webs(web_url: str, expected: str) -> None:
+    assert stream_url(web_url) == expected
+
+
+@pytest.mark.parametrize("web_url", ["", "gate.example:8000", "ftp://gate.example", "http://"])
+def test_an_address_that_is_none_is_refused_with_its_setting(web_url: str) -> None:
+    with pytest.raises(NodeRefused, match="GATEHOUSE_WEB_URL"):
+        stream_url(web_url)
+
+
+def test_attempts_are_spread_and_their_distance_has_a_bound() -> None:
+    assert wait_before_attempt(0, 0.0) == 0.125
+    assert wait_before_attempt(0, 1.0) == 0.25
+    assert [wait_before_attempt(n, 1.0) for n in (1, 2, 3)] == [0.5, 1.0, 2.0]
+    assert wait_before_attempt(10_000, 1.0) == LONGEST_WAIT_SECONDS
+
+
+async def test_a_hello_says_who_and_what(web: FakeWeb, var_dir: Path) -> None:
+    async with running_agent(web, var_dir):
+        await web.until(lambda: bool(web.hellos))
+        hello = web.hellos[0]
+        assert (hello.protocol, hello.node, hello.instances) == (PROTOCOL, "test", [])
+        assert hello.boot_id
+        assert {"os", "kernel", "cpu"} <= set(hello.facts)
+        assert [device.stable_id for device in hello.devices] == ["cpu-test"]
+
+
+async def test_heartbeats_count_up_without_any_news(web: FakeWeb, var_dir: Path) -> None:
+    async with running_agent(web, var_dir):
+        await web.until(lambda: len(web.observed) >= 3)
+        sequences = [report.sequence for report in web.observed]
+        assert sequences == sorted(set(sequences))
+
+
+async def test_a_broken_stream_is_made_again(web: FakeWeb, var_dir: Path) -> None:
+    async with running_agent(web, var_dir) as agent:
+        for _ in range(2):
+            await web.until(lambda: bool(web.hellos))
+            web.forget()
+            await web.stop()
+            await web.start()
+        await web.until(lambda: bool(web.hellos))
+        assert not agent.done()
+
+
+async def test_a_web_process_that_starts_later_is_found(web: FakeWeb, var_dir: Path) -> None:
+    await web.stop()
+    async with running_agent(web, var_dir) as agent:
+        await asyncio.sleep(0)
+        await web.start()
+        await web.until(lambda: bool(web.hellos))
+        assert not agent.done()
+
+
+async def test_a_refused_token_ends_the_agent_with_a_sentence(web: FakeWeb, var_dir: Path) -> None:
+    agent = await agent_process(web, var_dir, token="wrong")
+    _, stderr = await asyncio.wait_for(agent.communicate(), 20)
+    assert agent.returncode == 1
+    assert b"does not accept this node's token (GATEHOUSE_NODE_TOKEN)" in stderr
+    assert b"Traceback" not in stderr
+
+
+async def test_a_missing_token_is_named(web: FakeWeb, var_dir: Path) -> None:
+    agent = await agent_process(web, var_dir, token="")
+    _, stderr = await asyncio.wait_for(agent.communicate(), 20)
+    assert agent.returncode == 1
+    assert b"GATEHOUSE_NODE_TOKEN is not set" in stderr
+
+
+async def test_a_refusal_on_the_stream_ends_the_agent_with_its_reason(web: FakeWeb, var_dir: Path) -> None:
+    web.refuse = "It speaks protocol 7."
+    async with running_agent(web, var_dir) as agent:
+        with pytest.raises(NodeRefused, match=r"It speaks protocol 7\."):
+            await asyncio.wait_for(asyncio.shield(agent), 10)

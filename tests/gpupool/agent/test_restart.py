@@ -1,0 +1,212 @@
+"""Agents that end, by a signal or by force, and what becomes of their engines."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpupool.agent.adoption import adopt_all
+from gpupool.agent.leftovers import stop_all
+from gpupool.agent.processes import EngineProcess, start_engine, start_mark
+from gpupool.agent.state import MARK_VARIABLE, AgentAlreadyRuns, InstanceRecord, StateDir, read_records
+from tests.doubles.node_web import FakeWeb, row
+from tests.gpupool.agent.conftest import TINY_URI, agent_process, kill_hard, running_agent
+from tests.gpupool.agent.test_agent import kill, serves
+
+SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+async def own_device(web: FakeWeb) -> str:
+    """The stable id of the CPU that an agent found on this machine."""
+    await web.until(lambda: bool(web.hellos))
+    return next(device.stable_id for device in web.hellos[0].devices if device.kind == "cpu")
+
+
+@pytest.mark.shows("P7")
+async def test_an_agent_killed_and_started_again_adopts_its_engine(web: FakeWeb, var_dir: Path) -> None:
+    first_agent = await agent_process(web, var_dir)
+    wish = row(devices=[await own_device(web)], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    before = await web.until_state(wish.instance_id, "ready")
+    await kill_hard(first_agent)
+    assert await serves(before)  # with nobody to look after it
+    web.forget()
+    second_agent = await agent_process(web, var_dir)
+    try:
+        await web.until(lambda: bool(web.hellos))
+        after = {fact.instance_id: fact for fact in web.hellos[0].instances}[wish.instance_id]
+        assert (after.state, after.pid, after.port) == ("ready", before.pid, before.port)
+        assert (after.process_started_at, after.restarts) == (before.process_started_at, before.restarts)
+        kill(after)  # an adopted engine is watched like one's own child
+        down = await web.until_state(wish.instance_id, "staging")
+        assert "The engine ended while ready" in down.reason
+        again = await web.until_state(wish.instance_id, "ready")
+        assert again.restarts == before.restarts + 1
+    finally:
+        second_agent.send_signal(signal.SIGTERM)
+        await second_agent.communicate()
+    assert second_agent.returncode == 0
+    assert await serves(again)  # told to stop, an agent leaves its engines
+
+
+async def test_an_engine_that_ended_while_no_agent_ran_is_started_again(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        before = await web.until_state(wish.instance_id, "ready")
+    kill(before)
+    web.forget()
+    async with running_agent(web, var_dir):
+        after = await web.until_state(wish.instance_id, "ready")
+        assert after.pid != before.pid
+        assert after.restarts == before.restarts + 1
+
+
+async def test_an_engine_that_lost_its_lease_meanwhile_is_ended(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI, fencing_token=1)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        before = await web.until_state(wish.instance_id, "ready")
+    newer = row(devices=["cpu-test"], artefact_uri=TINY_URI, fencing_token=9)
+    await web.desire(newer)
+    web.forget()
+    async with running_agent(web, var_dir):
+        await web.until_state(newer.instance_id, "ready")
+        assert start_mark(before.pid or 0) is None
+
+
+async def test_told_so_an_agent_takes_its_engines_with_it(web: FakeWeb, var_dir: Path) -> None:
+    agent = await agent_process(web, var_dir, "--stop-engines-on-exit")
+    wish = row(devices=[await own_device(web)], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    fact = await web.until_state(wish.instance_id, "ready")
+    agent.send_signal(signal.SIGINT)
+    await asyncio.wait_for(agent.communicate(), 20)
+    assert agent.returncode == 0
+    assert start_mark(fact.pid or 0) is None
+
+
+async def test_leftovers_are_ended_without_an_agent(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(wish.instance_id, "ready")
+    assert await asyncio.to_thread(stop_all, var_dir) == [fact.pid]
+    assert start_mark(fact.pid or 0) is None
+    assert stop_all(var_dir) == []
+
+
+async def test_a_second_agent_of_the_same_node_does_not_start(web: FakeWeb, var_dir: Path) -> None:
+    async with running_agent(web, var_dir):
+        await web.until(lambda: bool(web.hellos))
+        agent = await agent_process(web, var_dir)
+        _, stderr = await asyncio.wait_for(agent.communicate(), 20)
+        assert agent.returncode == 1
+        assert f"Another agent (process {os.getpid()}) runs".encode() in stderr
+
+
+class Folder:
+    """A state folder with fake engines in it."""
+
+    def __init__(self, var_dir: Path) -> None:
+        self.state = StateDir(var_dir / "agent" / "test")
+        self.state.open()
+        self.log = var_dir / "log" / "engine.log"
+
+    def start(self, record: InstanceRecord, mark: str | None = None) -> EngineProcess:
+        env = {MARK_VARIABLE: mark or self.state.mark(record.row)}
+        return start_engine(SLEEPER, env=env, log_path=self.log, cwd=self.state.path)
+
+
+@pytest.fixture
+def folder(var_dir: Path) -> Folder:
+    return Folder(var_dir)
+
+
+def new_record(**fields: object) -> InstanceRecord:
+    return InstanceRecord(row=row(devices=["cpu-test"], artefact_uri=TINY_URI), phase="ready", **fields)  # type: ignore[arg-type]  # a test's shorthand
+
+
+async def test_an_engine_is_adopted_although_its_pid_was_never_written(folder: Folder) -> None:
+    record = new_record()
+    folder.state.save(record)  # as just before the start
+    process = folder.start(record)
+    (adopted,) = await adopt_all(folder.state)
+    assert adopted.process is not None
+    assert (adopted.process.pid, adopted.record.pid) == (process.pid, process.pid)
+    assert adopted.record.phase == "loading"  # nothing answers for it
+
+
+async def test_a_stranger_with_the_same_pid_is_left_alone(folder: Folder) -> None:
+    stranger = await asyncio.create_subprocess_exec(*SLEEPER)
+    try:
+        mark = start_mark(stranger.pid)
+        assert mark is not None
+        earlier = mark.rpartition(":")[0] + ":1"  # the same pid, started at another time
+        folder.state.save(new_record(pid=stranger.pid, start_mark=earlier))
+        (adopted,) = await adopt_all(folder.state)
+        assert adopted.process is None
+        assert adopted.record.phase == "staging"
+        assert start_mark(stranger.pid) == mark
+    finally:
+        stranger.kill()
+        await stranger.wait()
+
+
+async def test_a_process_of_another_lease_is_not_adopted(folder: Folder) -> None:
+    record = new_record()
+    process = folder.start(record, mark=f"{folder.state.path}|{record.row.instance_id}|999|999")
+    record.pid, record.start_mark = process.pid, process.mark
+    folder.state.save(record)
+    (adopted,) = await adopt_all(folder.state)
+    assert adopted.process is None
+    await process.ended()  # it was of this agent, and no record explains its lease
+
+
+async def test_an_engine_without_a_record_is_killed(folder: Folder) -> None:
+    process = folder.start(new_record())
+    assert await adopt_all(folder.state) == []
+    assert (await process.ended()).describe() == "was killed by SIGKILL"
+
+
+async def test_a_record_that_cannot_be_read_is_set_aside(folder: Folder) -> None:
+    file = folder.state.path / "instances" / "0.json"
+    file.write_text("{half a rec")
+    assert await adopt_all(folder.state) == []
+    assert not file.exists()
+    assert file.with_suffix(".unreadable").exists()
+
+
+def test_records_and_fences_survive(folder: Folder) -> None:
+    record = new_record(pid=4, start_mark="b:1", port=21_000, restarts=2, slots=2)
+    folder.state.save(record)
+    folder.state.save_fences({"gpu0": 7})
+    folder.state.close()
+    again = StateDir(folder.state.path)
+    again.open()
+    assert again.load() == {record.row.instance_id: record}
+    assert again.load_fences() == {"gpu0": 7}
+    again.forget(record.row.instance_id)
+    assert read_records(again.path) == []
+    again.close()
+
+
+def test_a_state_folder_has_one_agent(folder: Folder) -> None:
+    with pytest.raises(AgentAlreadyRuns, match="stop it first"):
+        StateDir(folder.state.path).open()
+
+
+async def test_how_a_process_ended_is_told(folder: Folder) -> None:
+    record = new_record()
+    process = folder.start(record)
+    process.signal(signal.SIGTERM)
+    assert (await process.ended()).describe() == "was killed by SIGTERM"
+    short = start_engine(
+        (sys.executable, "-c", "raise SystemExit(3)"), env={}, log_path=folder.log, cwd=folder.log.parent
+    )
+    assert (await short.ended()).describe() == "exited with code 3"
+    adopted = EngineProcess(process.pid, process.mark)
+    assert (await adopted.ended()).describe() == "ended"

@@ -1,0 +1,79 @@
+"""What every engine's room offers, and how metrics of other engines are read."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpupool.engines.prometheus import gauge_max, gauge_sum, samples
+from gpupool.engines.registry import ENGINES, UnknownEngine, get_engine
+from gpupool.engines.vllm.wire import VllmWire
+
+SAMPLES = Path(__file__).resolve().parents[4] / "shared" / "data" / "gpu-samples" / "vllm-metrics"
+
+
+@pytest.mark.parametrize("name", list(ENGINES))
+def test_every_room_speaks_of_health_models_and_a_warm_up_token(name: str) -> None:
+    wire = get_engine(name).wire
+    assert wire.health().method == "GET"
+    assert wire.parse_models(b'{"object":"list","data":[{"id":"m","object":"model","x":1},{"id":"n"}]}') == ("m", "n")
+    for answer in (b"", b"[]", b'{"data":[{}]}', b"<html>"):
+        with pytest.raises(ValueError, match="list of models"):
+            wire.parse_models(answer)
+    body = msgspec.json.decode(wire.warm_up("m").body)
+    assert (body["model"], body["max_tokens"]) == ("m", 1)
+    load = wire.parse_load("nothing of note\n")
+    assert (load.running, load.waiting, load.kv_used) == (None, None, None)
+
+
+def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UnknownEngine, match="no engine 'tgi'; known are llamacpp, vllm, openai"):
+        get_engine("tgi")
+
+
+def test_only_llamacpp_is_started_by_the_pool_so_far() -> None:
+    assert [engine.name for engine in ENGINES.values() if engine.launch is not None] == ["llamacpp"]
+
+
+@pytest.mark.parametrize(
+    ("file", "running", "waiting", "kv_used"),
+    [
+        # Read in the files by eye.
+        ("aibrix__runtime_doc_vllm_metrics.txt", 0, 0, 0.0),
+        ("chimeraforge__vllm_metrics.txt", 14, 3, None),
+        ("llmprobe__vllm_metrics_live.txt", 2, 0, 0.314),
+    ],
+)
+def test_vllm_metrics_as_seen_in_the_wild(
+    file: str, running: int | None, waiting: int | None, kv_used: float | None
+) -> None:
+    path = SAMPLES / file
+    if not path.exists():
+        pytest.skip(f"the sample {file} is not on this machine")
+    load = VllmWire().parse_load(path.read_text())
+    assert (load.running, load.waiting, load.kv_used) == (running, waiting, kv_used)
+
+
+def test_replicas_are_added_up_and_the_fullest_cache_counts() -> None:
+    text = (
+        'vllm:num_requests_running{engine="0",model_name="a}b"} 3.0\n'
+        'vllm:num_requests_running{engine="1"} 4.0 1700000\n'
+        'vllm:kv_cache_usage_perc{engine="0"} 0.2\nvllm:kv_cache_usage_perc{engine="1"} 0.7\n'
+        "vllm:num_requests_waiting NaN\n"
+    )
+    load = VllmWire().parse_load(text)
+    assert (load.running, load.waiting, load.kv_used) == (7, None, 0.7)
+
+
+def test_values_that_mean_nothing_are_unknown() -> None:
+    load = VllmWire().parse_load("vllm:num_requests_running -1\nvllm:kv_cache_usage_perc 31.4\n")
+    assert (load.running, load.kv_used) == (None, None)
+
+
+@given(st.text(max_size=200), st.sampled_from(["a", "vllm:num_requests_running", "b.c"]))
+def test_any_text_is_read_without_an_error(text: str, name: str) -> None:
+    values = list(samples(text, name))
+    assert gauge_sum(text, name) == (sum(values) if values else None)
+    assert gauge_max(text, name) == (max(values) if values else None)
