@@ -112,6 +112,8 @@ AUTH_PASSWORD_VALIDATORS = [
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LANGUAGE_COOKIE_AGE = 365 * 24 * 3600  # seconds; without it the choice ends with the browser's session
+LANGUAGE_COOKIE_SAMESITE = "Lax"
 LOCALE_PATHS = [BASE_DIR / "dashboard" / "locale"]
 TIME_ZONE = GATEHOUSE.time_zone
 USE_I18N = True

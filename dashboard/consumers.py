@@ -64,7 +64,7 @@ class ConsoleConsumer(AsyncWebsocketConsumer):
         if key is None:
             return False
         store = import_module(settings.SESSION_ENGINE).SessionStore(key)
-        user = await get_user({"session": store})
+        user = await get_user({**self.scope, "session": store})
         return isinstance(user, User) and user.may_read_platform
 
 

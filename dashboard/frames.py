@@ -3,18 +3,20 @@
 `console.v1` is sent whole each time: it is bounded by DEVICE_LIMIT and INSTANCE_LIMIT rows.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from dashboard import selectors
-from gpupool.models import Instance, InstanceState
+from gpupool import selectors as pool
+from gpupool.models import Instance, InstanceDesire, InstanceState, NodeState
 from tenants.selectors import platform_rates
 
 VERSION: Final = "console.v1"
 DEVICE_LIMIT: Final = 64
 INSTANCE_LIMIT: Final = 100
+STALE_AFTER: Final = timedelta(seconds=30)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,7 @@ class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     endpoint: str
     attached: bool
+    stopping: bool  # asked to stop, or stopped
     since: float
     restarts: int
     running: int | None
@@ -92,6 +95,7 @@ BLANK_INSTANCE: Final = InstanceRow(
     node="",
     endpoint="",
     attached=False,
+    stopping=False,
     since=0.0,
     restarts=0,
     running=None,
@@ -117,11 +121,10 @@ class TroubleFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="v", tag
 
 def build_console_frame(*, seq: int, now: datetime) -> ConsoleFrame:
     """Read everything that the overview shows; a constant number of queries."""
-    uses = selectors.list_device_uses(now=now, limit=DEVICE_LIMIT)
+    devices = [device_row(device, now=now) for device in pool.list_devices_overview()]
     states = selectors.count_instances()
     rates = platform_rates(now)
-    memories = [use.device.memory_bytes for use in uses]
-    known = [size for size in memories if size is not None]
+    known = [device.memory for device in devices if device.memory is not None]
     return ConsoleFrame(
         seq=seq,
         at=now.timestamp(),
@@ -129,34 +132,38 @@ def build_console_frame(*, seq: int, now: datetime) -> ConsoleFrame:
             ready=states[InstanceState.READY],
             instances=states.total() - states[InstanceState.STOPPED],
             failed=states[InstanceState.FAILED],
-            devices=len(uses),
-            devices_unknown=sum(use.stale for use in uses),
+            devices=len(devices),
+            devices_unknown=sum(device.health == "unknown" for device in devices),
             memory=sum(known) if known else None,
-            reserved=sum(use.reserved_bytes for use in uses),
+            reserved=sum(device.reserved for device in devices),
             requests_per_second=rates.requests_per_second,
             tokens_per_second=rates.tokens_per_second,
             requests=rates.requests,
             failures=rates.failures,
         ),
-        devices=[_device_row(use) for use in uses],
+        devices=devices[:DEVICE_LIMIT],
         instances=[instance_row(i) for i in selectors.list_instances()[:INSTANCE_LIMIT]],
     )
 
 
-def _device_row(use: selectors.DeviceUse) -> DeviceRow:
-    device = use.device
+def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
+    """A device that was silent for STALE_AFTER, or whose node is, says nothing about now: unknown, not zero."""
+    stale = (
+        device.node_state != NodeState.ONLINE or device.observed_at is None or now - device.observed_at > STALE_AFTER
+    )
+    health = "absent" if not device.present else "unknown" if stale else device.health
     return DeviceRow(
-        id=str(device.pk),
-        node=device.node.name,
+        id=str(device.id),
+        node=device.node_name,
         name=device.name,
         kind=device.kind,
         index=device.index,
         memory=device.memory_bytes,
-        reserved=use.reserved_bytes,
-        used=use.used_bytes,
-        schedulable=use.schedulable_bytes,
-        utilization=None if use.stale else device.utilization,
-        health="unknown" if use.stale else device.health,
+        reserved=device.reserved_bytes,
+        used=None if stale else device.used_bytes,
+        schedulable=None if stale and device.present else device.schedulable_bytes,
+        utilization=None if stale else device.utilization,
+        health=health,
         observed_at=device.observed_at.timestamp() if device.observed_at else None,
     )
 
@@ -174,6 +181,7 @@ def instance_row(instance: Instance) -> InstanceRow:
         node=instance.node.name if instance.node else "",
         endpoint=endpoint,
         attached=instance.attached,
+        stopping=instance.desire == InstanceDesire.STOPPED,
         since=instance.state_changed_at.timestamp(),
         restarts=instance.restarts,
         running=instance.running_requests,

@@ -32,7 +32,7 @@ def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
     """What people with a platform role reach."""
 
     def entry(label: str, icon: str, name: str) -> Item:
-        return Item(label, icon, reverse(name), current=view_name == name)
+        return Item(label, icon, reverse(name), current=_is_current(name, view_name))
 
     return [
         Group(
@@ -51,9 +51,8 @@ def portal_groups(tenant: Tenant, *, view_name: str, active_keys: int) -> list[G
     """What members of a tenant reach."""
 
     def entry(label: str, icon: str, name: str, count: int | None = None) -> Item:
-        # Pages below an entry (portal-key-new) light up the entry itself (portal-keys).
-        current = view_name == name or view_name.startswith(name.removesuffix("s") + "-")
-        return Item(label, icon, reverse(name, args=[tenant.slug]), current=current, count=count)
+        href = reverse(name, args=[tenant.slug])
+        return Item(label, icon, href, current=_is_current(name, view_name), count=count)
 
     return [
         Group(
@@ -66,6 +65,11 @@ def portal_groups(tenant: Tenant, *, view_name: str, active_keys: int) -> list[G
         ),
         *_platform_group(superuser=False),
     ]
+
+
+def _is_current(name: str, view_name: str) -> bool:
+    """Pages below an entry (portal-key-new) light up the entry itself (portal-keys)."""
+    return view_name == name or view_name.startswith(name.removesuffix("s") + "-")
 
 
 def _platform_group(*, superuser: bool) -> list[Group]:

@@ -5,5 +5,5 @@ from django.urls import path
 from dashboard.consumers import ConsoleConsumer
 
 websocket_urlpatterns = [
-    path("ws/console", ConsoleConsumer.as_asgi()),
+    path("ws/console", ConsoleConsumer.as_asgi()),  # type: ignore[arg-type]  # Django types its own views only
 ]

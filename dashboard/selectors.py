@@ -3,56 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Final
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
-from gpupool.models import Device, Instance, InstanceState, Lease, Model, NodeState
+from gpupool import selectors as pool
+from gpupool.models import Instance, InstanceState, Model
 from tenants.models import Grant, GrantEffect, PrincipalKind, Tenant
-
-STALE_DEVICE: Final = timedelta(seconds=30)
-"""A device that was not observed for this long says nothing about now."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
-    """A device with its three numbers, bytes; None is unknown, never zero."""
-
-    device: Device
-    reserved_bytes: int
-    used_bytes: int | None
-    schedulable_bytes: int | None
-    stale: bool
-
-
-def list_device_uses(*, now: datetime, limit: int) -> list[DeviceUse]:
-    """Devices that are present, by node, kind and index; at most `limit`."""
-    devices = list(
-        Device.objects.filter(present=True).select_related("node").order_by("node__name", "-kind", "index")[:limit]
-    )
-    reserved = dict(
-        Lease.objects.filter(device__in=devices, released_at__isnull=True)
-        .values_list("device")
-        .annotate(total=Sum("memory_bytes"))
-    )
-    return [_device_use(device, reserved.get(device.pk, 0), now=now) for device in devices]
-
-
-def _device_use(device: Device, reserved: int, *, now: datetime) -> DeviceUse:
-    stale = (
-        device.observed_at is None or now - device.observed_at > STALE_DEVICE or device.node.state != NodeState.ONLINE
-    )
-    schedulable: int | None
-    if device.memory_bytes is None or stale or device.health == "unknown":
-        schedulable = None
-    elif device.node.cordoned or device.health != "ok":
-        schedulable = 0
-    else:
-        schedulable = max(0, device.memory_bytes - reserved)
-    return DeviceUse(device, reserved, None if stale else device.memory_used_bytes, schedulable, stale)
 
 
 def list_instances(*, state: str = "", search: str = "", include_stopped: bool = False) -> QuerySet[Instance]:
@@ -60,7 +18,7 @@ def list_instances(*, state: str = "", search: str = "", include_stopped: bool =
 
     `state` keeps one state; `search` matches the model, engine, node or host.
     """
-    instances = Instance.objects.select_related("version__model", "node").order_by("-id")
+    instances = pool.list_instances()
     if state:
         instances = instances.filter(state=state)
     elif not include_stopped:

@@ -7,7 +7,7 @@ from typing import Final
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.formats import date_format, number_format
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -49,7 +49,8 @@ def initials(name: str, limit: int = 2) -> str:
 
 
 def _number(value: float, decimals: int) -> str:
-    return number_format(value, decimals, use_l10n=True, force_grouping=True)
+    # English and Chinese write numbers alike; Django's Chinese formats leave the separators out.
+    return f"{value:,.{decimals}f}"
 
 
 @register.filter(name="bytes")

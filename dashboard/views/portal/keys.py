@@ -7,6 +7,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -15,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard import selectors
 from dashboard.access import PortalAccess, portal_page
 from dashboard.forms import KeyForm
+from dashboard.sheets import sheet
 from tenants import services
 from tenants.actor import user_actor
 from tenants.models import ApiKey
@@ -28,6 +30,11 @@ def state_of(key: ApiKey, now: datetime) -> str:
     if key.revoked_at is not None:
         return "revoked"
     return "active" if key.is_usable(now) else "expired"
+
+
+def _frame(access: PortalAccess) -> dict[str, object]:
+    """What a dialog's page needs around it."""
+    return {"access": access, "title": _("API keys"), "back": reverse("portal-keys", args=[access.tenant.slug])}
 
 
 @portal_page
@@ -64,9 +71,11 @@ def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
             except services.InvalidInput as error:
                 form.add_error(error.field if error.field in form.fields else None, error.message)
             else:
-                return _sheet(request, "key_created", {"access": access, "key": new.key, "secret": new.secret})
+                return sheet(
+                    request, "portal/_key_created.html", {**_frame(access), "key": new.key, "secret": new.secret}
+                )
         status = 422
-    return _sheet(request, "key_form", {"access": access, "form": form}, status=status)
+    return sheet(request, "portal/_key_form.html", {**_frame(access), "form": form}, status=status)
 
 
 @portal_page
@@ -83,12 +92,4 @@ def revoke(request: HttpRequest, access: PortalAccess, key_id: UUID) -> HttpResp
         services.revoke_api_key(key.pk, actor=user_actor(access.user.pk))
         messages.success(request, _("The key “%(name)s” is revoked.") % {"name": key.name})
         return redirect("portal-keys", access.tenant.slug)
-    return _sheet(request, "key_revoke", {"access": access, "key": key})
-
-
-def _sheet(request: HttpRequest, name: str, context: dict[str, object], *, status: int = 200) -> HttpResponse:
-    """A dialog's content: alone for htmx, within a page for everyone else."""
-    fragment = f"portal/_{name}.html"
-    if request.headers.get("HX-Request") == "true":
-        return render(request, fragment, context, status=status)
-    return render(request, "portal/sheet_page.html", {**context, "fragment": fragment}, status=status)
+    return sheet(request, "portal/_key_revoke.html", {**_frame(access), "key": key})

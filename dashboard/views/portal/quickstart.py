@@ -32,9 +32,9 @@ print(answer.choices[0].message.content)"""
 
 def snippets(*, base_url: str, model: str) -> dict[str, str]:
     """Examples that work when pasted, whatever the model's name holds."""
-    body = json.dumps(
-        {"model": model, "messages": [{"role": "user", "content": "Say hello in five words."}], "max_tokens": 32}
-    )
+    request = {"model": model, "messages": [{"role": "user", "content": "Say hello in five words."}], "max_tokens": 32}
+    lines = ",\n    ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in request.items())
+    body = f"{{\n    {lines}\n  }}"
     return {
         "curl": CURL.format(base_url=base_url, body=body.replace("'", "'\\''")),
         "python": PYTHON.format(base_url=base_url, model=model),

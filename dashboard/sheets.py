@@ -1,0 +1,17 @@
+"""Dialogs: the same content alone for htmx, which puts it into the page's dialog, or as a page of its own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+
+
+def sheet(request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200) -> HttpResponse:
+    """Render `template` as a dialog's content or, without htmx, within a page of the same area."""
+    alone = request.headers.get("HX-Request") == "true"
+    chosen = template if alone else "sheet_page.html"
+    response = render(request, chosen, {**context, "fragment": template}, status=status)
+    patch_vary_headers(response, ["HX-Request"])
+    return response

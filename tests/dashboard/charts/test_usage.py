@@ -1,0 +1,59 @@
+"""Buckets and series of the usage chart."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from dashboard.charts.usage import MAX_SERIES, RANGES, bucket_starts, sparkline, token_figure, token_series
+from tenants.selectors import UsagePoint
+
+NOW = datetime(2026, 11, 29, 10, 17, 42, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", list(RANGES))
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "Asia/Kathmandu", "Europe/Berlin"])
+def test_buckets_are_in_order_and_the_last_one_holds_now(name: str, zone: str) -> None:
+    starts = bucket_starts(RANGES[name], now=NOW, zone=ZoneInfo(zone))
+    assert len(starts) == RANGES[name].buckets
+    assert starts == sorted(starts)
+    assert starts[-1] <= NOW
+    step = RANGES[name].step or timedelta(days=1)
+    assert NOW - starts[-1] < step
+
+
+def test_days_begin_at_local_midnight_across_summer_time() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    starts = bucket_starts(RANGES["30d"], now=datetime(2026, 11, 5, 12, tzinfo=UTC), zone=zone)
+    assert {(start.hour, start.minute) for start in starts} == {(0, 0)}
+    lengths = {
+        (later.timestamp() - sooner.timestamp()) / 3600 for sooner, later in zip(starts, starts[1:], strict=False)
+    }
+    assert lengths == {24, 25}  # the clocks went back on 25 October
+
+
+def test_three_hour_buckets_begin_on_round_local_times() -> None:
+    starts = bucket_starts(RANGES["7d"], now=NOW, zone=ZoneInfo("Asia/Kathmandu"))
+    assert {start.minute for start in starts} == {0}
+    assert {start.hour % 3 for start in starts} == {0}
+
+
+def test_models_beyond_the_colours_are_summed() -> None:
+    points = [UsagePoint(0, f"model-{n}", 1, 100 - n, 0) for n in range(MAX_SERIES + 3)]
+    series = token_series(points, buckets=2, other="Other")
+    assert [one.slot for one in series] == list(range(1, MAX_SERIES + 2))
+    assert series[-1].name == "Other"
+    assert sum(sum(one.tokens) for one in series) == sum(point.input_tokens for point in points)
+
+
+def test_figure_writes_local_times_without_a_zone() -> None:
+    starts = bucket_starts(RANGES["1h"], now=NOW, zone=ZoneInfo("Asia/Shanghai"))
+    figure = token_figure(token_series([UsagePoint(59, "m", 1, 3, 4)], buckets=60, other="Other"), starts)
+    assert figure["data"][0]["x"][-1] == "2026-11-29T18:17:00"
+    assert figure["data"][0]["y"][-1] == 7
+
+
+def test_sparkline_never_hides_a_value() -> None:
+    bars = sparkline([0, 1, 100_000], width=30, height=20)
+    assert [tall for _, _, _, tall in bars] == [0.0, 1.5, 20.0]
+    assert sparkline([]) == []

@@ -1,0 +1,173 @@
+"""Keys in the portal: shown once, made and revoked by those who may, invisible across tenants."""
+
+import re
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from tenants import services
+from tenants.actor import SYSTEM
+from tenants.models import ApiKey, AuditEvent, Tenant, TenantRole, TenantState, User
+from tests.dashboard.people import person, pool, tenant
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    return tenant(
+        "acme",
+        ada=TenantRole.OWNER,
+        dev=TenantRole.DEVELOPER,
+        vic=TenantRole.VIEWER,
+        bill=TenantRole.BILLING,
+    )
+
+
+def log_in(client: Client, name: str) -> User:
+    user = User.objects.get(email=f"{name}@example.com")
+    client.force_login(user)
+    return user
+
+
+def secret_in(text: str) -> str:
+    found = re.search(r'value="(sk-gh-[\w-]{20,})"', text)
+    assert found, text
+    return found.group(1)
+
+
+def test_secret_is_shown_once_and_never_again(client: Client, acme: Tenant) -> None:
+    log_in(client, "ada")
+    response = client.post("/t/acme/keys/new/", {"name": "search-prod"})
+    secret = secret_in(response.content.decode())
+    assert "no-store" in response.headers["Cache-Control"]
+    key = ApiKey.objects.get()
+    assert key.digest == services.digest_secret(secret)
+    for page in ("/t/acme/", "/t/acme/keys/", "/t/acme/keys/?show=all", "/t/acme/usage/", "/t/acme/keys/new/"):
+        assert secret not in client.get(page).content.decode(), page
+    assert secret not in str(list(AuditEvent.objects.values()))
+
+
+def test_key_carries_what_the_form_says(client: Client, acme: Tenant) -> None:
+    pool()
+    user = log_in(client, "dev")
+    client.post("/t/acme/keys/new/", {"name": "  eval  ", "expires": "30", "rpm_limit": "120", "models": ["qwen3-8b"]})
+    key = ApiKey.objects.get()
+    assert (key.name, key.rpm_limit, key.allowed_models, key.created_by_id) == ("eval", 120, ["qwen3-8b"], user.pk)
+    assert key.expires_at is not None
+    assert 29 <= (key.expires_at - timezone.now()).days <= 30
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "x" * 81}, "name"),
+        ({"name": "a", "rpm_limit": "0"}, "rpm_limit"),
+        ({"name": "a", "rpm_limit": "many"}, "rpm_limit"),
+        ({"name": "a", "expires": "-1"}, "expires"),
+        ({"name": "a", "models": ["not-granted"]}, "models"),
+    ],
+)
+def test_bad_form_names_the_field_and_makes_nothing(
+    client: Client, acme: Tenant, form: dict[str, str], field: str
+) -> None:
+    log_in(client, "ada")
+    response = client.post("/t/acme/keys/new/", form)
+    assert response.status_code == 422
+    assert field in response.context["form"].errors
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["vic", "bill"])
+def test_viewer_and_billing_make_no_keys(client: Client, acme: Tenant, name: str) -> None:
+    log_in(client, name)
+    assert "/t/acme/keys/new/" not in client.get("/t/acme/keys/").content.decode()
+    assert client.get("/t/acme/keys/new/").status_code == 403
+    assert client.post("/t/acme/keys/new/", {"name": "mine"}).status_code == 403
+    assert not ApiKey.objects.exists()
+
+
+def test_platform_role_looks_but_makes_no_keys(client: Client, acme: Tenant) -> None:
+    client.force_login(person("olga", platform_role="operator"))
+    assert client.get("/t/acme/keys/").status_code == 200
+    assert client.post("/t/acme/keys/new/", {"name": "mine"}).status_code == 403
+
+
+def test_suspended_tenant_makes_no_keys(client: Client, acme: Tenant) -> None:
+    services.set_tenant_state(acme.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    log_in(client, "ada")
+    assert "This tenant is suspended" in client.get("/t/acme/").content.decode()
+    assert client.post("/t/acme/keys/new/", {"name": "mine"}).status_code == 403
+
+
+def test_revoking_asks_first_and_says_what_happens(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
+    log_in(client, "ada")
+    address = f"/t/acme/keys/{key.pk}/revoke/"
+    asked = client.get(address).content.decode()
+    assert "is answered with 401" in asked
+    assert "cannot be undone" in asked
+    key.refresh_from_db()
+    assert key.revoked_at is None
+    followed = client.post(address, follow=True)
+    assert "is revoked" in followed.content.decode()
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+
+
+def test_developer_revokes_own_keys_only(client: Client, acme: Tenant) -> None:
+    dev = log_in(client, "dev")
+    own = services.create_api_key(acme, name="own", actor=SYSTEM, created_by=dev.pk).key
+    other = services.create_api_key(acme, name="other", actor=SYSTEM).key
+    assert client.post(f"/t/acme/keys/{other.pk}/revoke/").status_code == 403
+    assert client.post(f"/t/acme/keys/{own.pk}/revoke/").status_code == 302
+    assert ApiKey.objects.get(pk=other.pk).revoked_at is None
+    assert ApiKey.objects.get(pk=own.pk).revoked_at is not None
+
+
+def test_other_tenants_do_not_exist(client: Client, acme: Tenant) -> None:
+    tenant("bank", boris=TenantRole.OWNER)
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
+    log_in(client, "boris")
+    for page in ("/t/acme/", "/t/acme/keys/", "/t/acme/keys/new/", "/t/acme/usage/", "/t/missing/"):
+        assert client.get(page).status_code == 404, page
+    assert client.post("/t/acme/keys/new/", {"name": "x"}).status_code == 404
+    # The own tenant's address with the other tenant's key.
+    assert client.get(f"/t/bank/keys/{key.pk}/revoke/").status_code == 404
+    assert client.post(f"/t/bank/keys/{key.pk}/revoke/").status_code == 404
+    assert ApiKey.objects.get(pk=key.pk).revoked_at is None
+    assert "Acme" not in client.get("/t/bank/").content.decode()
+
+
+def test_forms_need_their_token(acme: Tenant) -> None:
+    client = Client(enforce_csrf_checks=True)
+    log_in(client, "ada")
+    response = client.post("/t/acme/keys/new/", {"name": "x"})
+    assert response.status_code == 403
+    assert "This form has expired" in response.content.decode()
+    assert not ApiKey.objects.exists()
+
+
+def test_htmx_gets_the_dialog_alone(client: Client, acme: Tenant) -> None:
+    log_in(client, "ada")
+    whole = client.get("/t/acme/keys/new/").content.decode()
+    alone = client.get("/t/acme/keys/new/", headers={"HX-Request": "true"})
+    assert "<html" in whole
+    assert "<html" not in alone.content.decode()
+    assert "HX-Request" in alone.headers["Vary"]
+
+
+def test_revoked_keys_are_listed_only_when_asked_for(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="old-key", actor=SYSTEM).key
+    services.revoke_api_key(key.pk, actor=SYSTEM)
+    log_in(client, "ada")
+    assert "old-key" not in client.get("/t/acme/keys/").content.decode()
+    assert "old-key" in client.get("/t/acme/keys/?show=all").content.decode()
+
+
+def test_key_names_cannot_carry_markup(client: Client, acme: Tenant) -> None:
+    services.create_api_key(acme, name="<img src=x onerror=alert(1)>", actor=SYSTEM)
+    log_in(client, "ada")
+    assert "<img src=x" not in client.get("/t/acme/keys/").content.decode()

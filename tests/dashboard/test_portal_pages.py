@@ -1,0 +1,105 @@
+"""Quick start and usage pages."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.utils import timezone
+
+from tenants import services
+from tenants.actor import SYSTEM
+from tenants.models import Tenant, TenantRole, User
+from tests.dashboard.people import minutes_ago, pool, tenant, usage
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def acme(client: Client) -> Tenant:
+    made = tenant("acme", ada=TenantRole.OWNER)
+    client.force_login(User.objects.get(email="ada@example.com"))
+    return made
+
+
+def test_quick_start_names_the_relay_and_a_model_that_is_ready(client: Client, acme: Tenant) -> None:
+    pool()
+    snippets = client.get("/t/acme/").context["snippets"]
+    assert f"{settings.GATEHOUSE.public_relay_url}/v1/chat/completions" in snippets["curl"]
+    assert '"model": "qwen3-8b"' in snippets["curl"]
+    assert "model='qwen3-8b'" in snippets["python"]
+    compile(snippets["python"], "snippet", "exec")
+
+
+def test_quick_start_without_models_says_who_grants_them(client: Client, acme: Tenant) -> None:
+    assert "No model is granted" in client.get("/t/acme/").content.decode()
+
+
+def test_denied_and_foreign_models_are_not_offered(client: Client, acme: Tenant) -> None:
+    made = pool()
+    services.grant_model(acme, model_pattern="qwen3-*", effect="deny", actor=SYSTEM)
+    assert client.get("/t/acme/").context["models"] == []
+    acme.grants.filter(effect="deny").delete()
+    made.version.model.tenant_id = tenant("bank").pk
+    made.version.model.save()
+    assert client.get("/t/acme/").context["models"] == []
+
+
+def test_usage_sums_are_those_of_the_range(client: Client, acme: Tenant) -> None:
+    usage(acme, at=minutes_ago(5), requests=10, tokens=1000)
+    usage(acme, at=timezone.now() - timedelta(days=3), model="older", requests=7, tokens=50)
+    usage(tenant("bank"), at=minutes_ago(5), requests=99)
+    hour = client.get("/t/acme/usage/?range=1h").context["totals"]
+    week = client.get("/t/acme/usage/?range=7d").context["totals"]
+    assert (hour.requests, hour.input_tokens, hour.output_tokens, hour.cached_share) == (10, 1000, 1000, 0.25)
+    assert hour.mean_ttft_ms == 300.0
+    assert (week.requests, week.input_tokens) == (17, 1050)
+
+
+def test_chart_and_tables_hold_every_token_of_the_range(client: Client, acme: Tenant) -> None:
+    usage(acme, at=minutes_ago(5), tokens=1000)
+    usage(acme, at=minutes_ago(90), model="small", tokens=10)
+    response = client.get("/t/acme/usage/?range=24h")
+    figure = response.context["figure"]
+    assert {trace["name"]: sum(trace["y"]) for trace in figure["data"]} == {"qwen3-8b": 2000, "small": 20}
+    assert json.dumps(figure)
+    by_key = {key.name: (key.tokens, sum(key.by_bucket)) for key, _ in response.context["keys"]}
+    assert by_key == {"key-qwen3-8b": (2000, 2000), "key-small": (20, 20)}
+    assert sum(sum(values) for _, values in response.context["table"]) == 2020
+
+
+def test_page_says_its_zone_and_shows_times_in_it(client: Client, acme: Tenant) -> None:
+    usage(acme, at=minutes_ago(1))
+    response = client.get("/t/acme/usage/?range=1h")
+    assert "times in Asia/Shanghai" in response.content.decode()
+    first = response.context["table"][0][0]
+    assert first.utcoffset() == timedelta(hours=8)
+
+
+@pytest.mark.parametrize("asked", ["", "?range=", "?range=1y", "?range=%00"])
+def test_unknown_range_falls_back_to_a_day(client: Client, acme: Tenant, asked: str) -> None:
+    response = client.get(f"/t/acme/usage/{asked}")
+    assert response.status_code == 200
+    assert response.context["chosen"] == "24h"
+
+
+def test_no_usage_is_said_and_no_chart_is_drawn(client: Client, acme: Tenant) -> None:
+    text = client.get("/t/acme/usage/").content.decode()
+    assert "No usage in this range" in text
+    assert 'id="usage-chart"' not in text
+
+
+@pytest.mark.parametrize("role", list(TenantRole))
+def test_every_member_sees_usage(client: Client, role: TenantRole) -> None:
+    tenant("acme", someone=role)
+    client.force_login(User.objects.get(email="someone@example.com"))
+    assert client.get("/t/acme/usage/").status_code == 200
+
+
+def test_switcher_lists_own_tenants_only(client: Client, acme: Tenant) -> None:
+    tenant("bank", ada=TenantRole.VIEWER)
+    tenant("zebra", eve=TenantRole.OWNER)
+    text = client.get("/t/acme/").content.decode()
+    assert 'href="/t/bank/"' in text
+    assert "zebra" not in text.lower()
