@@ -30,3 +30,10 @@ def shared_store() -> LeaseStore:
     if loop not in _stores:
         _stores[loop] = open_store()
     return _stores[loop]
+
+
+async def close_shared_store() -> None:
+    """Close the running event loop's store, if it has one; the web process does it when it ends."""
+    store = _stores.pop(asyncio.get_running_loop(), None)
+    if store is not None:
+        await store.close()
