@@ -18,6 +18,7 @@ app.conf.update(
     task_time_limit=300,
     beat_schedule={
         "ensure-partitions": {"task": "tenants.tasks.ensure_partitions", "schedule": 3600.0},
+        "compact-lease-store": {"task": "gpupool.tasks.compact_lease_store", "schedule": 600.0},
         "prune-changes": {"task": "core.tasks.prune_changes", "schedule": 600.0},
     },
 )

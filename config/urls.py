@@ -8,6 +8,7 @@ urlpatterns = [
     path("", include("gateway.api.urls")),
     path("", include("dashboard.urls")),
     path("api/", include("tenants.api.urls")),
+    path("api/", include("gpupool.api.urls")),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
     # The page's script has an address of its own, so that the content security policy needs no exception.
     path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),

@@ -13,6 +13,7 @@ from channels.security.websocket import AllowedHostsOriginValidator
 from config.environment import environment
 from config.wiring import build_web_runtime
 from gateway.api.runtime import install_runtime
+from gpupool.leases.default import close_shared_store
 
 logger = structlog.get_logger(__name__)
 
@@ -43,6 +44,7 @@ class Lifespan:
         await receive()
         install_runtime(None)
         await runtime.stop()
+        await close_shared_store()
         await send({"type": "lifespan.shutdown.complete"})
 
 
