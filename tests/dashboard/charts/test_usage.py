@@ -1,6 +1,7 @@
 """Buckets and series of the usage chart."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -26,9 +27,7 @@ def test_days_begin_at_local_midnight_across_summer_time() -> None:
     zone = ZoneInfo("Europe/Berlin")
     starts = bucket_starts(RANGES["30d"], now=datetime(2026, 11, 5, 12, tzinfo=UTC), zone=zone)
     assert {(start.hour, start.minute) for start in starts} == {(0, 0)}
-    lengths = {
-        (later.timestamp() - sooner.timestamp()) / 3600 for sooner, later in zip(starts, starts[1:], strict=False)
-    }
+    lengths = {(later.timestamp() - sooner.timestamp()) / 3600 for sooner, later in pairwise(starts)}
     assert lengths == {24, 25}  # the clocks went back on 25 October
 
 
