@@ -4,7 +4,10 @@ An engine is ours when three things agree: its pid runs, the kernel says it star
 and the lease in its own environment is the record's.
 """
 
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -29,11 +32,12 @@ async def adopt_all(state: StateDir) -> list[Adopted]:
     """Match records with processes. Engines of ours that no record explains are killed."""
     running = {mark: pid for pid, mark in marked_engines(state.path)}
     found: list[Adopted] = []
+    settling: list[Coroutine[Any, Any, None]] = []
     for record in state.load().values():
         mark = state.mark(record.row)
         process = _still_running(record, mark, running.pop(mark, None))
         if process is not None and record.row.engine in ENGINES:
-            await _settle_phase(record, process)
+            settling.append(_settle_phase(record, process))
             found.append(Adopted(record, process))
         else:
             kill_marked(mark)  # children that outlived it, or an engine that this version no longer knows
@@ -41,6 +45,7 @@ async def adopt_all(state: StateDir) -> list[Adopted]:
     for mark, pid in running.items():
         log.warning("agent.leftover_killed", pid=pid, mark=mark)
         kill_marked(mark)
+    await asyncio.gather(*settling)  # together: one that hangs must not hold up the others
     return found
 
 
