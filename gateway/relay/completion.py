@@ -122,14 +122,13 @@ class CompletionStream:
     def end(self) -> bytes:
         """The engine has ended the body: what may still be told of it.
 
-        An unfinished event is taken as whole when it can be understood: some engines leave out the
-        last blank line.
+        An unfinished event is taken as whole when it can be understood (some engines leave out the
+        last blank line), else it is dropped: half an event would spoil whatever follows it.
         """
         out: list[bytes] = []
         rest = self._splitter.rest
-        if rest.strip() and not self.done and self.error is None:
-            ending = b"\n" if rest.endswith((b"\n", b"\r")) else b"\n\n"
-            self._take(rest + ending, out)
+        if not self.done and self.error is None and _is_whole(rest):
+            self._take(rest + (b"\n" if rest.endswith((b"\n", b"\r")) else b"\n\n"), out)
         if self.finished and not self.committed:
             self._commit(out)
         return b"".join(out)
@@ -209,6 +208,17 @@ class CompletionStream:
             return event
         edited = apply_edits(data, [(start, end, self._client_name)])
         return event.replace(data, edited, 1) if data in event else with_data(event, edited)
+
+
+def _is_whole(event: bytes) -> bool:
+    data = event_fields(event)[1]
+    if data is None:
+        return False
+    try:
+        _chunks.decode(data)
+    except msgspec.DecodeError:
+        return data == b"[DONE]"
+    return True
 
 
 def _has_content(choice: _Choice) -> bool:

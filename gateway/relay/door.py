@@ -227,13 +227,13 @@ class Door:
     async def _refuse(self, call: _Call, error: GatehouseError, send: Send) -> None:
         if call.started:
             return
-        call.started = True
         body = render_openai(error)
         headers = [
             *error_headers(error),
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", str(call.request_id).encode()),
         ]
+        call.started = True
         await self._send(call, send, {"type": "http.response.start", "status": error.status, "headers": headers})
         call.ended = True
         await self._send(call, send, {"type": "http.response.body", "body": body})

@@ -19,6 +19,7 @@ Span = tuple[int, int, int, int]
 """Key start, key end, value start, value end: bytes into the body, quotes of the key included."""
 
 _MAX_CHOICES: Final = 128
+_MAX_TOKENS: Final = 2**31 - 1
 _UTF8_STEP: Final = 1 << 16
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -103,7 +104,7 @@ def parse_body(api: Api, body: bytes) -> ParsedBody:
     limits = [
         limit
         for name in ("max_tokens", "max_completion_tokens")
-        if (limit := _count(name, _value(body, spans, name), minimum=0)) is not None
+        if (limit := _count(name, _value(body, spans, name), minimum=0, maximum=_MAX_TOKENS)) is not None
     ]
     return ParsedBody(
         model=_model(_value(body, spans, "model")),
@@ -207,15 +208,15 @@ def _boolean(param: str, value: bytes | None) -> bool:
     return True
 
 
-def _count(param: str, value: bytes | None, *, minimum: int, maximum: int | None = None) -> int | None:
+def _count(param: str, value: bytes | None, *, minimum: int, maximum: int) -> int | None:
     if value is None:
         return None
     try:
         number = _integer.decode(value)
     except msgspec.DecodeError:
         _refuse(param, "expected an integer")
-    if number < minimum or (maximum is not None and number > maximum):
-        _refuse(param, f"expected at least {minimum}" + (f" and at most {maximum}" if maximum else ""))
+    if not minimum <= number <= maximum:
+        _refuse(param, f"expected at least {minimum} and at most {maximum}")
     return number
 
 

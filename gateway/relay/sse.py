@@ -5,7 +5,7 @@ from typing import Final
 
 DEFAULT_EVENT_BYTES: Final = 8 * 1024 * 1024
 
-_two_line_ends = re.compile(rb"(\r\n|\n|\r)(\r\n|\n|\r)")
+_two_line_ends = re.compile(rb"(\r\n|\n|\r(?!\n))(\r\n|\n|\r)")
 _line_end = re.compile(rb"\r\n|\n|\r")
 
 
