@@ -70,7 +70,7 @@ def test_a_malformed_or_taken_node_name_is_refused(operator: APIClient, name: st
     operator.post("/api/nodes/", {"name": "node-1"}, format="json")
     refused = operator.post("/api/nodes/", {"name": name}, format="json")
     assert refused.status_code == 400
-    assert "name" in refused.json()
+    assert "name" in refused.json()["errors"]
 
 
 def test_an_engine_is_attached_once(operator: APIClient) -> None:
@@ -114,7 +114,7 @@ def test_an_attachment_that_cannot_be_is_refused_naming_the_field(
     body = {"url": "http://host:8000", "engine": "vllm", "model": "llama"} | change
     refused = operator.post("/api/instances/", body, format="json")
     assert refused.status_code == 400
-    assert field in refused.json()
+    assert field in refused.json()["errors"]
     assert "secret" not in refused.content.decode()
     assert not Instance.objects.exists()
 
@@ -190,7 +190,7 @@ def test_a_version_that_could_not_run_is_refused(operator: APIClient, change: di
     } | change
     refused = operator.post("/api/versions/", body, format="json")
     assert refused.status_code == 400
-    assert field in refused.json(), refused.json()
+    assert field in refused.json()["errors"], refused.json()
 
 
 def test_lists_come_in_pages_newest_first(operator: APIClient) -> None:

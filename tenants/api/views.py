@@ -1,0 +1,169 @@
+"""The control API of tenants and keys: views parse, call one service, render."""
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
+
+from tenants import selectors, services
+from tenants.actor import Actor, user_actor
+from tenants.api.paging import NewestFirst
+from tenants.api.permissions import OperatorsChange, SignedIn
+from tenants.api.serializers import (
+    KeySerializer,
+    KeyWithSecretSerializer,
+    NewKeySerializer,
+    NewTenantSerializer,
+    TenantSerializer,
+)
+from tenants.models import ApiKey, Tenant, TenantState, User
+from tenants.policies.rbac import MAY_CREATE_KEYS, MAY_MANAGE_TENANT
+from tenants.services import InvalidInput
+
+
+def _user(request: Request) -> User:
+    assert isinstance(request.user, User)  # the permission class let no other in
+    return request.user
+
+
+def _actor(request: Request) -> Actor:
+    return user_actor(_user(request).pk)
+
+
+def _parsed(serializer: type[Serializer[Any]], request: Request) -> dict[str, Any]:
+    parsed = serializer(data=request.data)
+    parsed.is_valid(raise_exception=True)
+    values: dict[str, Any] = parsed.validated_data
+    return values
+
+
+def _tenant(request: Request, slug: str) -> Tenant:
+    """Raises NotFound for outsiders, as if there were no such tenant."""
+    try:
+        return selectors.get_tenant_for(_user(request), slug)
+    except Tenant.DoesNotExist as error:
+        raise NotFound from error
+
+
+class TenantListView(ListAPIView[Tenant]):
+    """Tenants that one belongs to; all of them for platform roles."""
+
+    permission_classes = (OperatorsChange,)
+    serializer_class = TenantSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[Tenant]:
+        return selectors.list_tenants_for(_user(self.request))
+
+    @extend_schema(request=NewTenantSerializer, responses={201: TenantSerializer})
+    def post(self, request: Request) -> Response:
+        """Create a tenant; operators only."""
+        try:
+            tenant = services.create_tenant(actor=_actor(request), **_parsed(NewTenantSerializer, request))
+        except InvalidInput as error:
+            raise ValidationError({error.field: [error.message]}) from error
+        return Response(TenantSerializer(tenant).data, status=status.HTTP_201_CREATED)
+
+
+class TenantView(APIView):
+    """One tenant."""
+
+    permission_classes = (SignedIn,)
+
+    @extend_schema(responses=TenantSerializer)
+    def get(self, request: Request, slug: str) -> Response:
+        """The tenant, for its members and for platform roles."""
+        return Response(TenantSerializer(_tenant(request, slug)).data)
+
+
+class _TenantStateView(APIView):
+    permission_classes = (SignedIn,)
+    state: TenantState
+
+    @extend_schema(request=None, responses=TenantSerializer)
+    def post(self, request: Request, slug: str) -> Response:
+        """Operators only; in force within a second everywhere."""
+        tenant = _tenant(request, slug)  # outsiders are told 404 before 403
+        if not _user(request).may_operate:
+            raise PermissionDenied(OperatorsChange.message)
+        tenant = services.set_tenant_state(tenant.pk, self.state, actor=_actor(request))
+        return Response(TenantSerializer(tenant).data)
+
+
+class TenantSuspendView(_TenantStateView):
+    """Refuse all requests of a tenant's keys."""
+
+    state = TenantState.SUSPENDED
+
+
+class TenantResumeView(_TenantStateView):
+    """Take them again."""
+
+    state = TenantState.ACTIVE
+
+
+class KeyListView(ListAPIView[ApiKey]):
+    """A tenant's keys; `?revoked=true` lists the revoked ones too."""
+
+    permission_classes = (SignedIn,)
+    serializer_class = KeySerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[ApiKey]:
+        if getattr(self, "swagger_fake_view", False):  # the schema's generator has no tenant
+            return ApiKey.objects.none()
+        tenant = _tenant(self.request, self.kwargs["slug"])
+        return selectors.list_api_keys(tenant, include_revoked=self.request.query_params.get("revoked") == "true")
+
+    @extend_schema(request=NewKeySerializer, responses={201: KeyWithSecretSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Create a key; the answer is the only place where its secret is."""
+        tenant = _tenant(request, slug)
+        user = _user(request)
+        if not (user.may_operate or selectors.get_role(user, tenant) in MAY_CREATE_KEYS):
+            raise PermissionDenied("Your role in this tenant may not create keys.")
+        try:
+            new = services.create_api_key(
+                tenant, actor=_actor(request), created_by=user.pk, **_parsed(NewKeySerializer, request)
+            )
+        except InvalidInput as error:
+            raise ValidationError({error.field: [error.message]}) from error
+        body = {**KeySerializer(new.key).data, "secret": new.secret}
+        return Response(body, status=status.HTTP_201_CREATED, headers={"Cache-Control": "no-store"})
+
+
+class KeyView(APIView):
+    """One key."""
+
+    permission_classes = (SignedIn,)
+
+    @extend_schema(responses=KeySerializer)
+    def get(self, request: Request, slug: str, key_id: UUID) -> Response:
+        """The key without its secret."""
+        return Response(KeySerializer(self._key(request, slug, key_id)).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, slug: str, key_id: UUID) -> Response:
+        """Revoke it, within a second everywhere; it stays listed. Revoking twice changes nothing."""
+        key = self._key(request, slug, key_id)
+        user = _user(request)
+        role = selectors.get_role(user, key.tenant)
+        own = role in MAY_CREATE_KEYS and key.created_by_id == user.pk
+        if not (user.may_operate or role in MAY_MANAGE_TENANT or own):
+            raise PermissionDenied("Your role in this tenant may not revoke this key.")
+        services.revoke_api_key(key.pk, actor=_actor(request))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _key(self, request: Request, slug: str, key_id: UUID) -> ApiKey:
+        try:
+            return selectors.get_api_key(_tenant(request, slug), key_id)
+        except ApiKey.DoesNotExist as error:
+            raise NotFound from error

@@ -1,0 +1,180 @@
+"""The control API of tenants and keys: outsiders see nothing, roles bound what members do, secrets are told once."""
+
+from uuid import uuid4
+
+import pytest
+from rest_framework.authtoken.models import Token
+from rest_framework.test import APIClient
+
+from tenants.actor import SYSTEM
+from tenants.models import ApiKey, AuditEvent, PlatformRole, Tenant, TenantRole, User
+from tenants.services import add_member, create_api_key, create_tenant, create_user
+
+pytestmark = pytest.mark.django_db
+
+
+def _user(name: str, role: PlatformRole = PlatformRole.NONE) -> User:
+    return create_user(email=f"{name}@example.org", password=None, platform_role=role, actor=SYSTEM)
+
+
+def _client(user: User | None) -> APIClient:
+    client = APIClient()
+    if user is not None:
+        client.force_authenticate(user)
+    return client
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    return create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+
+
+@pytest.fixture
+def operator() -> APIClient:
+    return _client(_user("operator", PlatformRole.OPERATOR))
+
+
+def _member(acme: Tenant, role: TenantRole) -> tuple[User, APIClient]:
+    user = _user(role.value)
+    add_member(acme, user, role=role, actor=SYSTEM)
+    return user, _client(user)
+
+
+def test_an_operator_creates_a_tenant(operator: APIClient) -> None:
+    created = operator.post("/api/tenants/", {"slug": "new", "name": "New", "time_zone": "Asia/Tokyo"}, format="json")
+    assert (created.status_code, created.json()["slug"], created.json()["state"]) == (201, "new", "active")
+    assert AuditEvent.objects.filter(action="tenant.created", actor_kind="user").count() == 1
+    assert operator.get("/api/tenants/new/").json()["time_zone"] == "Asia/Tokyo"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"name": "No slug"}, "slug"),
+        ({"slug": "no spaces", "name": "x"}, "slug"),
+        ({"slug": "acme", "name": "taken"}, "slug"),
+        ({"slug": "zone", "name": "x", "time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"slug": "tier", "name": "x", "sla_tier": "tin"}, "sla_tier"),
+    ],
+)
+def test_what_is_wrong_with_a_tenant_is_named(
+    operator: APIClient, acme: Tenant, body: dict[str, str], field: str
+) -> None:
+    refused = operator.post("/api/tenants/", body, format="json")
+    assert refused.status_code == 400
+    assert refused["content-type"] == "application/problem+json"
+    assert refused.json()["status"] == 400
+    assert list(refused.json()["errors"]) == [field]
+
+
+@pytest.mark.parametrize("role", [*TenantRole, None])
+def test_only_operators_create_and_suspend_tenants(acme: Tenant, role: TenantRole | None) -> None:
+    client = _member(acme, role)[1] if role else _client(_user("reader", PlatformRole.READ_ONLY))
+    assert client.post("/api/tenants/", {"slug": "mine", "name": "x"}, format="json").status_code == 403
+    assert client.post("/api/tenants/acme/suspend/").status_code == 403
+    assert client.get("/api/tenants/acme/").status_code == 200
+
+
+def test_suspending_and_resuming(operator: APIClient, acme: Tenant) -> None:
+    assert operator.post("/api/tenants/acme/suspend/").json()["state"] == "suspended"
+    assert operator.post("/api/tenants/acme/resume/").json()["state"] == "active"
+
+
+def test_outsiders_cannot_tell_a_tenant_from_none(acme: Tenant) -> None:
+    key = create_api_key(acme, name="k", actor=SYSTEM).key
+    outsider = _client(_user("outsider"))
+    assert outsider.get("/api/tenants/").json()["results"] == []
+    missing = outsider.get("/api/tenants/nobody/")
+    for address in ("", "keys/", f"keys/{key.pk}/"):
+        answer = outsider.get(f"/api/tenants/acme/{address}")
+        assert (answer.status_code, answer.content) == (404, missing.content)
+    assert outsider.post("/api/tenants/acme/keys/", {"name": "x"}, format="json").status_code == 404
+    assert outsider.post("/api/tenants/acme/suspend/").status_code == 404
+    assert outsider.delete(f"/api/tenants/acme/keys/{key.pk}/").status_code == 404
+
+
+def test_nobody_is_let_in_without_a_session_or_token(acme: Tenant) -> None:
+    for address in ("/api/tenants/", "/api/tenants/acme/", "/api/tenants/acme/keys/"):
+        assert _client(None).get(address).status_code in (401, 403)
+
+
+def test_a_token_lets_in(acme: Tenant) -> None:
+    user, _ = _member(acme, TenantRole.OWNER)
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Token {Token.objects.create(user=user).key}")
+    assert [row["slug"] for row in client.get("/api/tenants/").json()["results"]] == ["acme"]
+
+
+@pytest.mark.parametrize(
+    ("role", "creates"),
+    [
+        (TenantRole.OWNER, 201),
+        (TenantRole.ADMIN, 201),
+        (TenantRole.DEVELOPER, 201),
+        (TenantRole.VIEWER, 403),
+        (TenantRole.BILLING, 403),
+    ],
+)
+def test_roles_that_create_keys(acme: Tenant, role: TenantRole, creates: int) -> None:
+    _, client = _member(acme, role)
+    assert client.post("/api/tenants/acme/keys/", {"name": "ci"}, format="json").status_code == creates
+    assert client.get("/api/tenants/acme/keys/").status_code == 200
+
+
+def test_a_secret_is_told_once(acme: Tenant) -> None:
+    _, client = _member(acme, TenantRole.DEVELOPER)
+    created = client.post("/api/tenants/acme/keys/", {"name": "ci", "rpm_limit": 60}, format="json")
+    secret = created.json()["secret"]
+    assert created["cache-control"] == "no-store"
+    listed = client.get("/api/tenants/acme/keys/")
+    assert secret not in listed.content.decode()
+    assert listed.json()["results"][0]["masked"].endswith(secret[-4:])
+    assert secret not in client.get(f"/api/tenants/acme/keys/{created.json()['id']}/").content.decode()
+    audit = AuditEvent.objects.get(action="api_key.created")
+    assert secret not in str(audit.after)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"),
+        ({"name": "x", "scopes": ["fly"]}, "scopes"),
+        ({"name": "x", "rpm_limit": 0}, "rpm_limit"),
+        ({"name": "x", "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+        ({"name": "x", "allowed_models": [""]}, "allowed_models"),
+    ],
+)
+def test_what_is_wrong_with_a_key_is_named(acme: Tenant, body: dict[str, object], field: str) -> None:
+    _, client = _member(acme, TenantRole.OWNER)
+    refused = client.post("/api/tenants/acme/keys/", body, format="json")
+    assert (refused.status_code, list(refused.json()["errors"])) == (400, [field])
+
+
+def test_a_developer_revokes_only_their_own_keys(acme: Tenant) -> None:
+    owner, _ = _member(acme, TenantRole.OWNER)
+    developer, client = _member(acme, TenantRole.DEVELOPER)
+    theirs = create_api_key(acme, name="owner's", actor=SYSTEM, created_by=owner.pk).key
+    own = create_api_key(acme, name="own", actor=SYSTEM, created_by=developer.pk).key
+    assert client.delete(f"/api/tenants/acme/keys/{theirs.pk}/").status_code == 403
+    assert client.delete(f"/api/tenants/acme/keys/{own.pk}/").status_code == 204
+    assert client.delete(f"/api/tenants/acme/keys/{own.pk}/").status_code == 204
+    assert list(ApiKey.objects.filter(revoked_at__isnull=True)) == [theirs]
+    assert client.delete(f"/api/tenants/acme/keys/{uuid4()}/").status_code == 404
+
+
+def test_a_key_of_another_tenant_is_not_there(acme: Tenant) -> None:
+    other = create_tenant(slug="other", name="Other", actor=SYSTEM)
+    key = create_api_key(other, name="k", actor=SYSTEM).key
+    _, client = _member(acme, TenantRole.OWNER)
+    assert client.get(f"/api/tenants/acme/keys/{key.pk}/").status_code == 404
+    assert client.delete(f"/api/tenants/acme/keys/{key.pk}/").status_code == 404
+    key.refresh_from_db()
+    assert key.revoked_at is None
+
+
+def test_revoked_keys_are_listed_when_asked_for(acme: Tenant) -> None:
+    _, client = _member(acme, TenantRole.ADMIN)
+    key = create_api_key(acme, name="k", actor=SYSTEM).key
+    client.delete(f"/api/tenants/acme/keys/{key.pk}/")
+    assert client.get("/api/tenants/acme/keys/").json()["results"] == []
+    assert len(client.get("/api/tenants/acme/keys/?revoked=true").json()["results"]) == 1
