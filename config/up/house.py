@@ -1,7 +1,6 @@
 """The parts of an installation on one machine: servers, and our own processes with their environment."""
 
 import hashlib
-import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Final
 from config.environment import BASE_DIR, Environment
 from config.up.supervisor import ProcessService
 from core.embedded.postgres import PostgresServer
-from core.embedded.process import may_keep_search, needs_search, service_account
+from core.embedded.process import may_keep_search, needs_search, service_account, write_private
 from core.embedded.valkey import ValkeyServer
 
 POSTGRES_MEMORY_MB: Final = 64
@@ -110,9 +109,7 @@ def ensure_secret_key(environment: Environment) -> None:
     path = environment.var_dir / "secret_key"
     if environment.secret_key is not None or path.exists():
         return
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(secrets.token_urlsafe(50))
+    write_private(path, secrets.token_urlsafe(50))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 from django.utils import timezone
 
+from core.embedded.process import write_private
 from gpupool.models import Model, ModelVersion, Node, VersionState
 from gpupool.services.catalogue import create_model, create_version
 from gpupool.services.nodes import authenticate_node, create_node, rotate_node_token
@@ -159,7 +160,5 @@ def _ensure_node(name: str, token_file: Path) -> Node:
         made = rotate_node_token(node.pk, actor=SYSTEM)
     else:
         made = create_node(name, actor=SYSTEM)
-    fd = os.open(token_file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(made.token)
+    write_private(token_file, made.token)
     return made.node

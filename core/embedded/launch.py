@@ -12,6 +12,8 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 PR_SET_KEEPCAPS = 8
+PR_SET_SECUREBITS = 28
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 CAPABILITY_VERSION_3 = 0x20080522
@@ -36,6 +38,9 @@ def main(arguments: list[str]) -> None:
     if account != "-":
         uid, gid = (int(part) for part in account.split(":"))
         if search == "search" and linux:
+            # With the first, access(2) honours the capability too, which PostgreSQL asks about its own binaries;
+            # the second alone is what remains where a container has taken CAP_SETPCAP away.
+            libc.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
             libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
         os.setgroups([])
         os.setgid(gid)

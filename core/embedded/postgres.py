@@ -28,6 +28,7 @@ from core.embedded.process import (
     service_account,
     spawn,
     stop,
+    write_private,
 )
 
 _USER: Final = "gatehouse"
@@ -101,7 +102,7 @@ class PostgresServer:
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         self._keep_search = needs_search(self._account, self.data_dir.parent, folder)
         self._check_major(folder)
-        if not (self.data_dir / "PG_VERSION").exists():
+        if not self.data_dir.exists():
             self._initialise(folder)
         self._end_leftover()
         for attempt in range(_START_ATTEMPTS):
@@ -131,33 +132,39 @@ class PostgresServer:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
     def _check_major(self, folder: Path) -> None:
-        try:
-            found = int((self.data_dir / "PG_VERSION").read_text())
-        except FileNotFoundError:
-            return
+        found = self._found_major()
         ours = major_version(folder)
-        if found != ours:
+        if found is not None and found != ours:
             raise StartError(
                 f"{self.data_dir} holds data of PostgreSQL {found}, but this release brings PostgreSQL {ours}. "
                 "Dump it with the old release (pg_dumpall), move the folder away, start again and load the dump; "
                 f"or run a PostgreSQL {found} of your own on that folder and set DATABASE_URL"
             )
 
+    def _found_major(self) -> int | None:
+        """Major version of the data; None when there is none, or where even root may not look (no capabilities)."""
+        try:
+            return int((self.data_dir / "PG_VERSION").read_text())
+        except (FileNotFoundError, PermissionError):
+            return None
+
     def _initialise(self, folder: Path) -> None:
+        """Make the data beside its place and move it there whole: a folder that exists is complete."""
         partial = self.data_dir.with_name(self.data_dir.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)  # of a start that was cut off
-        partial.mkdir(parents=True, mode=0o700)
-        password_file = self._password_file
-        password_file.write_text(secrets.token_hex(24) + "\n")
-        password_file.chmod(0o600)
+        partial.mkdir(mode=0o700)
         give(partial, self._account)
-        give(password_file, self._account)
-        command = [str(folder / "initdb"), "-D", str(partial), "-U", _USER, "--pwfile", str(password_file)]
+        password = secrets.token_hex(24)
+        write_private(self._password_file, password)
+        handed_over = self.data_dir.with_name(self.data_dir.name + ".handover")  # the server's account reads this one
+        write_private(handed_over, password, owner=self._account)
+        command = [str(folder / "initdb"), "-D", str(partial), "-U", _USER, "--pwfile", str(handed_over)]
         command += ["-A", "scram-sha-256", "--encoding", "UTF8", "--no-locale"]
         command += ["--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"]
         if not self._durable:
             command.append("--no-sync")
         status = self._spawn(command).wait()
+        handed_over.unlink()
         if status != 0:
             lines = "\n".join(last_lines(self.log))
             raise StartError(f"PostgreSQL's data folder could not be made; the last lines of {self.log}:\n{lines}")
@@ -210,7 +217,7 @@ class PostgresServer:
         pid_file = self.data_dir / "postmaster.pid"
         try:
             pid = int(pid_file.read_text().splitlines()[0])
-        except (FileNotFoundError, ValueError, IndexError):
+        except (FileNotFoundError, PermissionError, ValueError, IndexError):
             return
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)

@@ -100,6 +100,15 @@ def give(path: Path, account: Account | None) -> None:
         os.chown(path, account.uid, account.gid)
 
 
+def write_private(path: Path, text: str, *, owner: Account | None = None) -> None:
+    """Write a file anew that only its owner may read: us, or `owner`."""
+    path.unlink(missing_ok=True)  # an old one may be another account's
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    give(path, owner)
+
+
 def spawn(
     command: Sequence[str],
     *,

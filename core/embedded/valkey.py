@@ -28,6 +28,7 @@ from core.embedded.process import (
     service_account,
     spawn,
     stop,
+    write_private,
 )
 
 _START_ATTEMPTS: Final = 5
@@ -110,8 +111,7 @@ class ValkeyServer:
             self._password = password_file.read_text().strip()
         if not self._password:
             self._password = secrets.token_hex(24)
-            password_file.touch(mode=0o600)
-            password_file.write_text(self._password)
+            write_private(password_file, self._password)
         for attempt in range(_START_ATTEMPTS):
             self.port = port or free_port()
             if self._try_start(path):
@@ -133,17 +133,15 @@ class ValkeyServer:
         return self._process.poll() if self._process else None
 
     def _try_start(self, path: Path) -> bool:
-        config = self.data_dir / "valkey.conf"
-        config.touch(mode=0o600)
-        config.write_text(self._config())
-        give(config, self._account)
+        config = self.data_dir.with_name(self.data_dir.name + ".conf")
+        write_private(config, self._config(), owner=self._account)
         self._process = spawn(
             [str(path), str(config)],
             log=self.log,
             account=self._account,
             keep_search=self._keep_search,
             environ={"PATH": os.environ.get("PATH", os.defpath)},
-            cwd=self.data_dir,
+            cwd=Path("/"),
         )
         no_retry = Retry(NoBackoff(), 0)  # the loop below is the retry
         client = redis.Redis(
