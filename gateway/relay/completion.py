@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.relay.plan import Usage, UsageSource
 from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, scan_members
-from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, event_fields, with_data
+from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, EventTooLarge, event_fields, with_data
 
 _NOTHING: Final = frozenset({b"", b"null", b'""', b"[]", b"{}"})
 _ABSENT: Final = msgspec.Raw(b"")
@@ -44,6 +44,7 @@ class _UsageFields(msgspec.Struct):
 
 
 _chunks = msgspec.json.Decoder(_Chunk)
+_any_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _usages = msgspec.json.Decoder(_UsageFields)
 _strings = msgspec.json.Decoder(str)
 
@@ -77,6 +78,9 @@ class CompletionStream:
         "_client_name",
         "_drop_usage",
         "_held",
+        "_held_bytes",
+        "_identify",
+        "_limit",
         "_needle",
         "_replacement",
         "_splitter",
@@ -103,6 +107,9 @@ class CompletionStream:
         self._drop_usage = drop_usage
         self._splitter = EventSplitter(event_bytes)
         self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._limit = event_bytes
+        self._identify = True
         self._needle = b""
         self._replacement = b""
 
@@ -149,8 +156,8 @@ class CompletionStream:
             return
         try:
             chunk = _chunks.decode(data)
-        except msgspec.DecodeError:  # not ours to judge; but an event that says it is an error is one
-            chunk = _Chunk()
+        except (msgspec.DecodeError, RecursionError):  # not ours to judge, but an error in it is one
+            chunk = _Chunk(error=_member(data, "error"))
         if name == b"error" or bytes(chunk.error) not in _NOTHING:
             self.error = data
             return
@@ -165,7 +172,7 @@ class CompletionStream:
             self._commit(out)
             out.append(event)
         else:
-            self._held.append(event)
+            self._hold(event)
 
     def _take_fields(self, chunk: _Chunk, data: bytes) -> bool:
         """Note what the chunk says; True when it is to be taken out."""
@@ -184,9 +191,16 @@ class CompletionStream:
             self.progress += 1
             if self._drop_usage and choices is not None and not choices:
                 return True
-        if self.engine_request_id is None:
-            self.engine_request_id = _text_member(data, "id")
+        if self._identify:
+            self._identify = False
+            self.engine_request_id = _text(bytes(_member(data, "id")))
         return False
+
+    def _hold(self, event: bytes) -> None:
+        self._held.append(event)
+        self._held_bytes += len(event)
+        if self._held_bytes > self._limit:
+            raise EventTooLarge(f"more than {self._limit} bytes of events without content")
 
     def _commit(self, out: list[bytes]) -> None:
         self.committed = True
@@ -202,12 +216,16 @@ class CompletionStream:
                 self._needle = member[0] + engine_name
                 self._replacement = member[0] + self._client_name
                 return event.replace(self._needle, self._replacement, 1)
-        try:
-            start, end = scan_members(data)["model"][2:]
-        except (DuplicateMember, MalformedJson):
-            return event
-        edited = apply_edits(data, [(start, end, self._client_name)])
+        edited = _rename(data, engine_name, self._client_name)
         return event.replace(data, edited, 1) if data in event else with_data(event, edited)
+
+
+def _member(data: bytes, name: str) -> msgspec.Raw:
+    """A top-level member of what is perhaps a JSON object."""
+    try:
+        return _any_members.decode(data).get(name, _ABSENT)
+    except (msgspec.DecodeError, RecursionError):
+        return _ABSENT
 
 
 def _is_whole(event: bytes) -> bool:
@@ -229,14 +247,6 @@ def _has_content(choice: _Choice) -> bool:
     return bytes(choice.text) not in _NOTHING
 
 
-def _text_member(data: bytes, name: str) -> str | None:
-    try:
-        span = scan_members(data).get(name)
-        return _strings.decode(data[span[2] : span[3]]) if span else None
-    except (DuplicateMember, MalformedJson, msgspec.DecodeError):
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
     """A non-streamed answer: the bytes for the client and what they say."""
@@ -248,31 +258,54 @@ class WholeAnswer:
     error: bytes | None  # the answer is an error although its status did not say so
 
 
+class _Whole(msgspec.Struct, gc=False):
+    id: msgspec.Raw = _ABSENT
+    model: msgspec.Raw = _ABSENT
+    usage: msgspec.Raw = _ABSENT
+    choices: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
+
+
+_wholes = msgspec.json.Decoder(_Whole)
+
+
 def read_whole(body: bytes, *, client_model: str) -> WholeAnswer:
     """Read a non-streamed answer. Raises MalformedJson when it is not a JSON object."""
     try:
-        members = scan_members(body)
-    except DuplicateMember as error:
+        whole = _wholes.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedJson(str(error)) from error
-
-    def value(name: str) -> bytes:
-        span = members.get(name)
-        return body[span[2] : span[3]] if span else b""
-
-    client_name = msgspec.json.encode(client_model)
-    told = body
-    if (model := value("model")) and model != client_name:
-        start, end = members["model"][2:]
-        told = apply_edits(body, [(start, end, client_name)])
-    usage = value("usage")
-    identity = value("id")
+    usage = bytes(whole.usage)
+    identity = bytes(whole.id)
     return WholeAnswer(
-        body=told,
+        body=_rename(body, bytes(whole.model), msgspec.json.encode(client_model)),
         usage=read_usage(usage) if usage else None,
-        engine_request_id=_strings.decode(identity) if identity.startswith(b'"') else None,
-        content_bytes=0 if usage else _content_bytes(value("choices")),
-        error=body if value("error") not in _NOTHING else None,
+        engine_request_id=_text(identity),
+        content_bytes=0 if usage else _content_bytes(bytes(whole.choices)),
+        error=body if bytes(whole.error) not in _NOTHING else None,
     )
+
+
+def _rename(body: bytes, engine_name: bytes, client_name: bytes) -> bytes:
+    """`body` with the value of its top-level `model` replaced; both names are JSON."""
+    if not engine_name or engine_name == client_name:
+        return body
+    if body.count(b'"model"') == 1:  # then it is the top-level one: a quote inside a string has a backslash
+        member = _model_member.search(body)
+        if member is not None and body.startswith(engine_name, member.end()):
+            return body[: member.end()] + client_name + body[member.end() + len(engine_name) :]
+    try:
+        start, end = scan_members(body)["model"][2:]
+    except (DuplicateMember, MalformedJson):
+        return body
+    return apply_edits(body, [(start, end, client_name)])
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return _strings.decode(value)
+    except msgspec.DecodeError:
+        return None
 
 
 class _WholeChoice(msgspec.Struct):

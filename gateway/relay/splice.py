@@ -26,9 +26,9 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _string = msgspec.json.Decoder(str, strict=True)
 _integer = msgspec.json.Decoder(int, strict=True)
 # Possessive repeats: no backtracking, so a key of many megabytes costs no memory.
-_key = re.compile(rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
-_after_value = re.compile(rb"[ \t\n\r]*([,}])")
-_open = re.compile(rb"[ \t\n\r]*\{")
+_KEY: Final = rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+'
+_first_member = re.compile(rb"[ \t\n\r]*+\{(?:" + _KEY + rb"|[ \t\n\r]*+\})", re.DOTALL)
+_next_member = re.compile(rb"[ \t\n\r]*+(?:," + _KEY + rb"|\})", re.DOTALL)
 _empty_array = re.compile(rb"\[[ \t\n\r]*\]")
 
 
@@ -60,25 +60,22 @@ def scan_members(body: bytes) -> dict[str, Span]:
     except RecursionError as error:
         raise MalformedJson("it is nested too deeply") from error
     spans: dict[str, Span] = {}
-    opening = _open.match(body)
-    if opening is None:  # msgspec saw an object, so there is a brace
-        raise MalformedJson("it is not a JSON object")
-    position = opening.end()
-    match_key, match_after = _key.match, _after_value.match
+    member = _first_member.match(body)
+    next_member = _next_member.match
     for name, raw in raw_members.items():
-        key = match_key(body, position)
-        if key is None:
-            raise MalformedJson("its members cannot be told apart")
-        start = key.end()
+        if member is None:  # the bytes before it were no value's end: a longer one of the same name
+            raise DuplicateMember(next(reversed(spans), name))
+        start = member.end()
         end = start + len(memoryview(raw))
-        after = match_after(body, end)
-        if after is None or not body.startswith(raw, start):
+        if not body.startswith(raw, start):
             raise DuplicateMember(name)
-        spans[name] = (key.start(1), key.end(1), start, end)
-        position = after.end()
-    if body[position - 1] == ord(","):
-        repeated = match_key(body, position)
-        raise DuplicateMember(_string.decode(repeated[1]) if repeated else "a member")
+        key_start, key_end = member.span(1)
+        spans[name] = (key_start, key_end, start, end)
+        member = next_member(body, end)
+    if member is None:
+        raise DuplicateMember(next(reversed(spans), ""))
+    if member[1] is not None:
+        raise DuplicateMember(_string.decode(member[1]))
     return spans
 
 
@@ -95,23 +92,25 @@ def parse_body(api: Api, body: bytes) -> ParsedBody:
         raise InvalidRequest(f"The body is not valid: {error}.", param=error.name) from error
     except MalformedJson as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from error
+    find = spans.get
     if api is Api.CHAT:
-        _check_messages(_value(body, spans, "messages"))
+        _check_messages(body, find("messages"))
     else:
-        _check_prompt(_value(body, spans, "prompt"))
-    stream = _boolean("stream", _value(body, spans, "stream"))
-    include_usage = _include_usage(_value(body, spans, "stream_options"))
-    limits = [
-        limit
-        for name in ("max_tokens", "max_completion_tokens")
-        if (limit := _count(name, _value(body, spans, name), minimum=0, maximum=_MAX_TOKENS)) is not None
-    ]
+        _check_prompt(body, find("prompt"))
+    stream = _boolean("stream", _value(body, span)) if (span := find("stream")) else False
+    include_usage = _include_usage(_value(body, span)) if (span := find("stream_options")) else False
+    n = _count("n", _value(body, span), 1, _MAX_CHOICES) if (span := find("n")) else None
+    limit = _count("max_tokens", _value(body, span), 0, _MAX_TOKENS) if (span := find("max_tokens")) else None
+    if span := find("max_completion_tokens"):
+        other = _count("max_completion_tokens", _value(body, span), 0, _MAX_TOKENS)
+        # Engines differ in which of the two wins; the larger one is a bound.
+        limit = other if limit is None else limit if other is None else max(limit, other)
     return ParsedBody(
-        model=_model(_value(body, spans, "model")),
+        model=_model(body, find("model")),
         stream=stream,
         include_usage=stream and include_usage,
-        n=_count("n", _value(body, spans, "n"), minimum=1, maximum=_MAX_CHOICES) or 1,
-        max_tokens=max(limits, default=None),  # engines differ in which one wins: the larger is a bound
+        n=n or 1,
+        max_tokens=limit,
         spans=spans,
     )
 
@@ -159,11 +158,8 @@ def _ask_for_usage(body: bytes, span: Span | None) -> tuple[int, int, bytes]:
     return start + 1, start + 1, b'"include_usage":true' + (b"," if members else b"")
 
 
-def _value(body: bytes, spans: dict[str, Span], name: str) -> bytes | None:
-    """The raw value of a member; None where it is missing or null."""
-    span = spans.get(name)
-    if span is None:
-        return None
+def _value(body: bytes, span: Span) -> bytes | None:
+    """The raw value of a member; None for null."""
     value = body[span[2] : span[3]]
     return None if value == b"null" else value
 
@@ -172,7 +168,8 @@ def _refuse(param: str, problem: str) -> NoReturn:
     raise InvalidRequest(f"Invalid value for '{param}': {problem}.", param=param)
 
 
-def _model(value: bytes | None) -> str:
+def _model(body: bytes, span: Span | None) -> str:
+    value = _value(body, span) if span else None
     if value is None:
         raise InvalidRequest("Missing required parameter: 'model'.", param="model")
     try:
@@ -184,19 +181,19 @@ def _model(value: bytes | None) -> str:
     return name
 
 
-def _check_messages(value: bytes | None) -> None:
-    if value is None:
+def _check_messages(body: bytes, span: Span | None) -> None:
+    if span is None or body.startswith(b"null", span[2]):
         raise InvalidRequest("Missing required parameter: 'messages'.", param="messages")
-    if not value.startswith(b"["):
+    if not body.startswith(b"[", span[2]):
         _refuse("messages", "expected an array")
-    if _empty_array.match(value):
+    if _empty_array.match(body, span[2]):
         _refuse("messages", "expected at least one message")
 
 
-def _check_prompt(value: bytes | None) -> None:
-    if value is None:
+def _check_prompt(body: bytes, span: Span | None) -> None:
+    if span is None or body.startswith(b"null", span[2]):
         raise InvalidRequest("Missing required parameter: 'prompt'.", param="prompt")
-    if value[:1] not in b'"[':
+    if not body.startswith((b'"', b"["), span[2]):
         _refuse("prompt", "expected a string or an array")
 
 
@@ -208,7 +205,7 @@ def _boolean(param: str, value: bytes | None) -> bool:
     return True
 
 
-def _count(param: str, value: bytes | None, *, minimum: int, maximum: int) -> int | None:
+def _count(param: str, value: bytes | None, minimum: int, maximum: int) -> int | None:
     if value is None:
         return None
     try:
@@ -229,7 +226,8 @@ def _include_usage(value: bytes | None) -> bool:
         members = scan_members(value)
     except DuplicateMember as error:
         _refuse("stream_options", str(error))
-    return _boolean("stream_options.include_usage", _value(value, members, "include_usage"))
+    span = members.get("include_usage")
+    return _boolean("stream_options.include_usage", _value(value, span)) if span else False
 
 
 def _check_utf8(body: bytes) -> None:
