@@ -1,6 +1,7 @@
 """The node agent: sole arbiter of its devices. Puts discovery, supervisor and link together; no database."""
 
 import asyncio
+import contextlib
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ class NodeSettings:
     port_first: int
     port_count: int
     stop_engines_on_exit: bool = False
+    first_look_seconds: float = 15.0  # loading a GPU driver takes seconds; the first report waits for it so long
     timings: Timings = field(default_factory=Timings)
 
 
@@ -76,45 +78,48 @@ class NodeAgent:
         Engines keep running afterwards, unless the settings say to stop them.
         """
         self._state.open()
+        tasks: list[asyncio.Task[None]] = []
         try:
-            await self._look()
+            looks = [asyncio.Event() for _ in self._sources]
+            for number, source in enumerate(self._sources):
+                tasks.append(asyncio.create_task(self._keep_looking(number, source, looks[number])))
             await self._supervisor.adopt()
-            supervising = asyncio.create_task(self._supervisor.run(), name="supervisor")
-            others = [
-                asyncio.create_task(self._link.run(), name="link"),
-                asyncio.create_task(self._keep_looking(), name="telemetry"),
-            ]
-            stopping = asyncio.create_task(stop.wait(), name="stop")
-            everything = [supervising, *others, stopping]
-            try:
-                done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()  # raises what ended it
-                if self._settings.stop_engines_on_exit:
-                    await self._supervisor.stop_all()
-            finally:
-                for task in everything:
-                    task.cancel()
-                await asyncio.gather(*everything, return_exceptions=True)
+            supervising = asyncio.create_task(self._supervisor.run())
+            stopping = asyncio.create_task(_wait(stop))
+            tasks += [supervising, stopping, asyncio.create_task(self._speak(looks))]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # raises what ended it
+            if self._settings.stop_engines_on_exit:
+                await self._supervisor.stop_all()
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             for source in self._sources:
                 await source.close()
             self._state.close()
 
-    async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(_TELEMETRY_SECONDS)
-            await self._look()
+    async def _speak(self, looks: Sequence[asyncio.Event]) -> None:
+        """Talk to the web process once every source has looked, or is too slow to be waited for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.first_look_seconds):
+                for look in looks:
+                    await look.wait()
+        await self._link.run()
 
-    async def _look(self) -> None:
-        before = {device.stable_id for device in self._devices()}
-        found = await asyncio.gather(*(source.probe() for source in self._sources))
-        self._inventories = dict(enumerate(found))
-        if {device.stable_id for device in self._devices()} != before:
-            self._changed.set()
+    async def _keep_looking(self, number: int, source: DeviceSource, looked: asyncio.Event) -> None:
+        """Each source at its own pace: a driver that hangs must not make the others' numbers old."""
+        while True:
+            before = {device.stable_id for device in self._devices()}
+            self._inventories[number] = await source.probe()
+            looked.set()
+            if {device.stable_id for device in self._devices()} != before:
+                self._changed.set()
+            await asyncio.sleep(_TELEMETRY_SECONDS)
 
     def _devices(self) -> list[Device]:
-        return [device for inventory in self._inventories.values() for device in inventory.devices]
+        return [device for _, inventory in sorted(self._inventories.items()) for device in inventory.devices]
 
     def _given_devices(self) -> Mapping[str, GivenDevice]:
         return {
@@ -160,6 +165,10 @@ class NodeAgent:
                 device = replace(device, memory_used_bytes=engines.get(device.stable_id, 0))
             facts.append(_device_fact(device))
         return facts
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def _device_fact(device: Device) -> DeviceFact:

@@ -4,16 +4,17 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpupool.agent.leftovers import stop_all
 from gpupool.agent.life import Timings
 from gpupool.agent.node import NodeAgent, NodeSettings
-from gpupool.discovery.base import Device, Inventory
+from gpupool.discovery.base import Device, DeviceSource, Inventory
 from tests.doubles.node_web import FakeWeb
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -50,7 +51,13 @@ def var_dir(tmp_path: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def running_agent(
-    web: FakeWeb, var_dir: Path, *, timings: Timings = FAST, port_first: int = 24_000, **settings: bool
+    web: FakeWeb,
+    var_dir: Path,
+    *,
+    timings: Timings = FAST,
+    port_first: int | None = None,
+    sources: Sequence[DeviceSource] = (),
+    **settings: Any,
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """An agent in this process; leaving the block tells it to stop."""
     agent = NodeAgent(
@@ -59,12 +66,12 @@ async def running_agent(
             token=web.token,
             web_url=web.url,
             var_dir=var_dir,
-            port_first=port_first + os.getpid() % 500,
+            port_first=port_first or 24_000 + os.getpid() % 500,
             port_count=50,
             timings=timings,
             **settings,
         ),
-        [OneCpu()],
+        [OneCpu(), *sources],
     )
     stop = asyncio.Event()
     task = asyncio.create_task(agent.run(stop))

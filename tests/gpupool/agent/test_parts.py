@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from gpupool.agent.artefacts import ArtefactMissing, ArtefactUriRefused, locate
-from gpupool.agent.engine import is_healthy, read_load, until_loaded
+from gpupool.agent.engine import NotServing, is_healthy, read_load, until_loaded, warm_up
 from gpupool.agent.logs import make_room, telling_line, trim
 from gpupool.agent.ports import NoPortLeft, PortRange
 from gpupool.agent.probe import Answer, ProbeFailed, ask
@@ -244,3 +244,10 @@ def test_the_log_of_a_running_engine_is_emptied_in_place(tmp_path: Path) -> None
         held_open.write(b"c")
     assert log.read_bytes() == b"c"
     assert (tmp_path / "engine.log.1").read_bytes() == b"b" * 50
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n", b""])
+async def test_a_warm_up_without_a_token_is_no_service(answer: bytes) -> None:
+    async with answering(answer) as port:
+        with pytest.raises(NotServing, match="warm-up"):
+            await warm_up(get_engine("llamacpp"), port, "tiny", deadline_seconds=5)
