@@ -17,7 +17,7 @@ from gpupool import services
 from gpupool.controller.act import carry_out
 from gpupool.controller.prober import Target, Verdict, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
-from gpupool.controller.world import read_world
+from gpupool.controller.world import list_connected_nodes, read_world
 from gpupool.leases.base import LeaseStore, StoreUnavailable
 from gpupool.leases.fencing import Fence, Superseded, raise_fence
 from gpupool.leases.leader import LeaderLease
@@ -101,7 +101,7 @@ class Controller:
                     changed = False
                 if newest != epoch or changed or now >= due_at or now - looked_at >= RESYNC_SECONDS:
                     full = now - looked_at >= RESYNC_SECONDS
-                    plan = await self._reconcile_once(fence, live, sweep=full)
+                    plan, live = await self._reconcile_once(fence, sweep=full)
                     epoch, looked_at = newest, now
                     wall = self._clock.now().timestamp()
                     due_at = float("inf") if plan.wake_at is None else now + max(0.0, plan.wake_at - wall)
@@ -110,11 +110,16 @@ class Controller:
                 logger.warning("controller_cannot_see", error=str(error))
             await asyncio.sleep(self._poll_seconds)
 
-    async def _reconcile_once(self, fence: Fence, live: frozenset[UUID], *, sweep: bool) -> Plan:
+    async def _reconcile_once(self, fence: Fence, *, sweep: bool) -> tuple[Plan, frozenset[UUID]]:
+        """One look and all that follows from it; returns the plan and the nodes that were alive."""
+        connected = await _in_thread(list_connected_nodes)
+        live = await list_live_nodes(self._store)
         silent = await _in_thread(lambda: list_silent_targets(live))
         verdicts = await probe_all(silent)
         answering = frozenset(instance_id for instance_id, verdict in verdicts.items() if verdict.answered)
-        world = await _in_thread(lambda: read_world(now=self._clock.now(), live_nodes=live, answering=answering))
+        world = await _in_thread(
+            lambda: read_world(now=self._clock.now(), connected=connected, live_nodes=live, answering=answering)
+        )
         plan = reconcile(world, self._rules)
         if plan.mass_failure != self._braked:
             self._braked = plan.mass_failure
@@ -125,7 +130,7 @@ class Controller:
         await self._bring_back(silent, verdicts, fence)
         if sweep:
             await _in_thread(lambda: services.sweep_claims(actor=SYSTEM, fence=fence))
-        return plan
+        return plan, live
 
     async def _bring_back(self, targets: list[Target], verdicts: dict[UUID, Verdict], fence: Fence) -> None:
         """Engines of silent nodes that were unknown and answer again."""

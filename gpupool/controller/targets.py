@@ -17,7 +17,10 @@ def list_attached_targets() -> list[Target]:
 
 
 def list_silent_targets(live_nodes: Collection[UUID]) -> list[Target]:
-    """Engines that were serving on a node that is silent now: only they themselves can say that they still do."""
+    """Engines that were serving on a node that is silent now: only they themselves can say that they still do.
+
+    Not where another node reports an engine at the same address: that one would answer in its place.
+    """
     instances = Instance.objects.filter(
         attached=False,
         desire=InstanceDesire.RUNNING,
@@ -25,8 +28,13 @@ def list_silent_targets(live_nodes: Collection[UUID]) -> list[Target]:
         ready_at__isnull=False,
         port__isnull=False,
     ).exclude(host="")
+    taken = set(
+        Instance.objects.filter(node_id__in=live_nodes, port__isnull=False)
+        .exclude(state=InstanceState.STOPPED)
+        .values_list("host", "port")
+    )
     rows = instances.exclude(node_id__in=live_nodes).select_related("version").order_by("pk")
-    return [_target(instance) for instance in rows]
+    return [_target(instance) for instance in rows if (instance.host, instance.port) not in taken]
 
 
 def _target(instance: Instance) -> Target:

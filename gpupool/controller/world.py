@@ -24,8 +24,20 @@ from gpupool.policies.reconcile import InstanceView, NodeView, VersionView, Worl
 _HISTORY = 20
 
 
-def read_world(*, now: datetime, live_nodes: Collection[UUID], answering: Collection[UUID]) -> World:
-    """Everything at one look; `live_nodes` come from the lease store, `answering` from probes just made."""
+def list_connected_nodes() -> frozenset[UUID]:
+    """Nodes that the records say are online."""
+    return frozenset(Node.objects.filter(state=NodeState.ONLINE).values_list("pk", flat=True))
+
+
+def read_world(
+    *, now: datetime, connected: Collection[UUID], live_nodes: Collection[UUID], answering: Collection[UUID]
+) -> World:
+    """Everything at one look; `answering` comes from probes just made.
+
+    `connected` must have been read before `live_nodes`, the nodes whose liveness key is in the lease store:
+    a node is alive before it is recorded as online, so one that was online and then had no key is silent,
+    while one that came online in between was merely not looked at yet.
+    """
     instances = list(Instance.objects.filter(attached=False).exclude(state=InstanceState.STOPPED).order_by("pk"))
     versions = ModelVersion.objects.select_related("model").filter(
         Q(replicas__gt=0) | Q(pk__in={instance.version_id for instance in instances})
@@ -41,7 +53,7 @@ def read_world(*, now: datetime, live_nodes: Collection[UUID], answering: Collec
         now=now.timestamp(),
         versions=[_version(version) for version in versions.order_by("pk")],
         instances=[_instance(instance, answering) for instance in instances],
-        nodes=[_node(node, live_nodes) for node in Node.objects.order_by("pk")],
+        nodes=[_node(node, connected, live_nodes) for node in Node.objects.order_by("pk")],
         devices=[_device(device, claimed.get(device.pk, 0), live_nodes) for device in devices],
     )
 
@@ -90,12 +102,13 @@ def _instance(instance: Instance, answering: Collection[UUID]) -> InstanceView:
     )
 
 
-def _node(node: Node, live_nodes: Collection[UUID]) -> NodeView:
+def _node(node: Node, connected: Collection[UUID], live_nodes: Collection[UUID]) -> NodeView:
+    just_came = node.state == NodeState.ONLINE and node.pk not in connected
     return NodeView(
         node_id=node.pk,
         name=node.name,
         connected=node.state == NodeState.ONLINE,
-        alive=node.pk in live_nodes,
+        alive=node.pk in live_nodes or just_came,
         ever_connected=node.state != NodeState.EXPECTED,
     )
 

@@ -22,7 +22,7 @@ class NodeLiveness:
         self._ttl_seconds = ttl_seconds
         self._lease_id: int | None = None
 
-    async def heard(self, session_id: UUID) -> None:
+    async def heard(self) -> None:
         """The node spoke just now: its key lives the whole time again. Raises StoreUnavailable."""
         if self._lease_id is not None:
             try:
@@ -32,7 +32,7 @@ class NodeLiveness:
             else:
                 return
         grant = await self._store.grant(self._ttl_seconds)
-        await self._store.transact([], [Put(self._key, str(session_id).encode(), grant.lease_id)])
+        await self._store.transact([], [Put(self._key, b"heard", grant.lease_id)])
         self._lease_id = grant.lease_id
 
 

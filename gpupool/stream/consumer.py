@@ -74,6 +74,8 @@ class AgentConsumer(AsyncWebsocketConsumer):
         self._heard.set()
         try:
             message = decode(text_data if text_data is not None else bytes_data or b"")
+            # First its liveness, then its words: a node is never recorded as online without being alive.
+            await self._renew()
             if isinstance(message, Hello):
                 await self._greet(message)
             elif self.session_id is None:
@@ -81,7 +83,6 @@ class AgentConsumer(AsyncWebsocketConsumer):
             else:
                 intake = await database_sync_to_async(services.apply_observed)(self.node.pk, self.session_id, message)
                 self._note_orphans(intake.orphans)
-            await self._renew()
         except BadMessage as error:
             logger.warning("agent_message_refused", node=self.node.name, error=str(error))
             await self._refuse(str(error), CLOSE_REFUSED)
@@ -113,10 +114,8 @@ class AgentConsumer(AsyncWebsocketConsumer):
         self.orphans = orphans
 
     async def _renew(self) -> None:
-        if self.session_id is None:
-            return
         try:
-            await self._liveness.heard(self.session_id)
+            await self._liveness.heard()
         except StoreUnavailable as error:
             logger.warning("node_liveness_not_renewed", node=self.node.name, error=str(error))
 

@@ -51,20 +51,22 @@ class Pool:
             "GATEHOUSE_WEB_PORT": str(self.web_port),
             "GATEHOUSE_CONTROLLER_LEASE_SECONDS": "1.5",
             "GATEHOUSE_NODE_UNREACHABLE_SECONDS": "3",
-            "GATEHOUSE_ENGINE_PORT_FIRST": str(free_port() % 30000 + 30000),
         }
 
     def start_web(self) -> "subprocess.Popen[bytes]":
-        return self._start(
-            "web",
-            [sys.executable, "-m", "uvicorn", "tests.gpupool.stream_app:application", "--port", str(self.web_port)],
-        )
+        return self._start("web", [sys.executable, "manage.py", "web"])
 
     def start_controller(self) -> "subprocess.Popen[bytes]":
         return self._start("controller", [sys.executable, "manage.py", "controller"])
 
     def start_agent(self, node: str, token: str) -> "subprocess.Popen[bytes]":
-        environ = {"GATEHOUSE_NODE_TOKEN": token, "DATABASE_URL": ""}
+        # Nodes on one machine share its address: ranges apart, as they would be configured.
+        first_port = 30_000 + os.getpid() % 1000 + 2000 * len(self._processes)
+        environ = {
+            "GATEHOUSE_NODE_TOKEN": token,
+            "DATABASE_URL": "",
+            "GATEHOUSE_ENGINE_PORT_FIRST": str(first_port),
+        }
         return self._start(f"agent-{node}", [sys.executable, "manage.py", "agent", "--node", node], environ)
 
     def kill(self, process: "subprocess.Popen[bytes]", number: int = signal.SIGKILL) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpupool import services
-from gpupool.models import Instance, InstanceState, Lease, ModelVersion
+from gpupool.models import Instance, InstanceState, Lease, ModelVersion, Node, NodeState
+from gpupool.selectors import list_ready_endpoints
 from tenants.actor import SYSTEM
 from tests.gpupool.processes import Pool, eventually
 
@@ -59,6 +60,7 @@ def _answers(instance: Instance) -> bool:
         return bool(answer.status == 200)
 
 
+@pytest.mark.shows("P7", "P12")
 def test_the_pool_heals_what_is_killed(pool: Pool, tiny_model: Path) -> None:
     token = services.create_node(NODE, actor=SYSTEM).token
     _tiny_version(tiny_model)
@@ -93,3 +95,66 @@ def test_the_pool_heals_what_is_killed(pool: Pool, tiny_model: Path) -> None:
     services.set_replicas(third.version_id, 0, actor=SYSTEM)
     eventually(lambda: Instance.objects.get().state == InstanceState.STOPPED, seconds=60, say=pool.logs)
     assert not Lease.objects.filter(released_at=None).exists()
+
+
+@pytest.mark.shows("P11")
+def test_a_paused_leader_that_wakes_up_writes_nothing_any_more(pool: Pool, tiny_model: Path) -> None:
+    token = services.create_node(NODE, actor=SYSTEM).token
+    version = _tiny_version(tiny_model)
+    pool.start_web()
+    paused = pool.start_controller()
+    pool.start_agent(NODE, token)
+    _ready(pool)
+    paused.send_signal(signal.SIGSTOP)
+    pool.start_controller()
+    services.set_replicas(version.pk, 2, actor=SYSTEM)
+    eventually(lambda: Instance.objects.filter(state=InstanceState.READY).count() == 2, seconds=60, say=pool.logs)
+    paused.send_signal(signal.SIGCONT)
+    eventually(lambda: "leadership_lost" in pool.logs(), say=pool.logs)
+    services.set_replicas(version.pk, 3, actor=SYSTEM)
+    eventually(lambda: Instance.objects.filter(state=InstanceState.READY).count() == 3, seconds=60, say=pool.logs)
+    assert Instance.objects.count() == 3  # nobody asked for one more than was wanted
+
+
+def test_a_silent_node_keeps_serving_and_what_died_with_it_is_replaced_elsewhere(pool: Pool, tiny_model: Path) -> None:
+    tokens = {name: services.create_node(name, actor=SYSTEM).token for name in ("node-1", "node-2", "node-3")}
+    version = _tiny_version(tiny_model)
+    pool.start_web()
+    pool.start_controller()
+    agents = {name: pool.start_agent(name, token) for name, token in tokens.items()}
+    eventually(lambda: Node.objects.filter(state=NodeState.ONLINE).count() == 3, seconds=60, say=pool.logs)
+    first = _ready(pool)
+    assert first.node is not None
+    assert first.pid is not None
+    home = first.node
+
+    # The agent is frozen: the node counts as unreachable, its engine answers and stays in routing.
+    agents[home.name].send_signal(signal.SIGSTOP)
+    eventually(lambda: Node.objects.get(pk=home.pk).state == NodeState.UNREACHABLE, say=pool.logs)
+    assert [endpoint.instance_id for endpoint in list_ready_endpoints()] == [first.pk]
+
+    # The engine dies as well: it leaves routing, keeps its claim, and a new one starts on another node.
+    os.kill(first.pid, signal.SIGKILL)
+    replacement = eventually(
+        lambda: Instance.objects.filter(state=InstanceState.READY).exclude(pk=first.pk).first(),
+        seconds=60,
+        say=pool.logs,
+    )
+    assert replacement is not None
+    assert replacement.node_id != home.pk
+    first.refresh_from_db()
+    assert first.state == InstanceState.UNKNOWN
+    assert Lease.objects.filter(released_at=None, device__node=home).count() == 1
+
+    # The node returns: one of the two is surplus; in the end there is one instance and one claim.
+    agents[home.name].send_signal(signal.SIGCONT)
+    eventually(lambda: Node.objects.get(pk=home.pk).state == NodeState.ONLINE, say=pool.logs)
+    eventually(
+        lambda: (
+            Instance.objects.exclude(state=InstanceState.STOPPED).count() == 1
+            and Lease.objects.filter(released_at=None).count() == 1
+        ),
+        seconds=60,
+        say=pool.logs,
+    )
+    assert Instance.objects.get(state=InstanceState.READY).version_id == version.pk

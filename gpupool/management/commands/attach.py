@@ -28,7 +28,9 @@ class Command(BaseCommand):
         parser.add_argument("--engine", required=True, help=f"what it is: {', '.join(ENGINES)}")
         parser.add_argument("--model", required=True, help="the name that applications use")
         parser.add_argument("--served-name", default="", help="the name the engine knows it by, if another")
-        parser.add_argument("--version", dest="version_name", default="", help="version of the model; made if missing")
+        parser.add_argument(
+            "--model-version", dest="version_name", default="", help="version of the model; made if missing"
+        )
         parser.add_argument(
             "--credential-env", default="", help="environment variable of relay and controller with the engine's key"
         )

@@ -1,0 +1,151 @@
+"""The controller in this process, on a real store: attached engines, silent nodes, waiting instances."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from core.clock import SystemClock
+from gpupool import services
+from gpupool.controller.loop import Controller
+from gpupool.controller.targets import list_silent_targets
+from gpupool.leases.liveness import NodeLiveness
+from gpupool.leases.postgres import PostgresStore
+from gpupool.models import Instance, InstanceState, Node, NodeState
+from gpupool.policies.reconcile import Rules
+from tenants.actor import SYSTEM
+from tenants.models import AuditEvent
+from tests.gpupool.engine_stub import EngineStub
+from tests.gpupool.leases.contract import eventually
+from tests.gpupool.pool import OnlineNode, a_device, a_hello, a_version, an_online_node, place_one, seen
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def store(embedded_postgres_url: str, transactional_db: None) -> AsyncIterator[PostgresStore]:
+    opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
+    yield opened
+    await opened.close()
+
+
+@asynccontextmanager
+async def running(store: PostgresStore, rules: Rules | None = None) -> AsyncIterator[None]:
+    controller = Controller(
+        store, identity="test", lease_seconds=5.0, rules=rules or Rules(), clock=SystemClock(), poll_seconds=0.05
+    )
+    task = asyncio.create_task(controller.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _state(instance: Instance, *wanted: str) -> Instance:
+    async def look() -> Instance | None:
+        return await Instance.objects.filter(pk=instance.pk, state__in=wanted).afirst()
+
+    found = await eventually(look, seconds=20)
+    assert found is not None
+    return found
+
+
+async def test_an_attached_engine_comes_goes_and_comes_back(store: PostgresStore) -> None:
+    with EngineStub() as engine:
+        attached = await sync_to_async(services.attach_engine)(
+            engine.url, engine="vllm", model_name="llama", actor=SYSTEM
+        )
+        async with running(store):
+            failed = await _state(attached.instance, InstanceState.FAILED)
+            assert failed.reason == "It serves nothing, not llama."
+            engine.models.append("llama")
+            await _state(attached.instance, InstanceState.READY)
+            engine.healthy = False
+            gone = await _state(attached.instance, InstanceState.FAILED)
+            assert "503" in gone.reason
+            engine.healthy = True
+            await _state(attached.instance, InstanceState.READY)
+    assert not any("completions" in path for path in engine.asked)
+
+
+async def test_a_wanted_instance_is_asked_for_placed_and_explained(store: PostgresStore) -> None:
+    await sync_to_async(a_version)("m", replicas=1, device_kind="gpu")
+    async with running(store):
+
+        async def explained() -> bool:
+            return await Instance.objects.filter(reason__contains="no node agent has connected").aexists()
+
+        await eventually(explained)
+        created = await sync_to_async(services.create_node)("node-1", actor=SYSTEM)
+        await NodeLiveness(store, created.node.pk, ttl_seconds=60).heard()
+        await sync_to_async(services.apply_hello)(created.node.pk, a_hello("node-1", a_device("gpu-0")))
+
+        async def placed() -> bool:
+            return await Instance.objects.filter(state=InstanceState.STAGING, node=created.node.pk).aexists()
+
+        await eventually(placed)
+    assert await AuditEvent.objects.filter(action="lease.claimed").acount() == 1
+    assert await Node.objects.filter(state=NodeState.ONLINE).aexists()  # not taken for silent as it came
+
+
+async def _silent_node(store: PostgresStore, *, address_of: EngineStub | None) -> tuple[OnlineNode, Instance]:
+    """A node that was heard once, with a serving instance that listens where the stub does (or nowhere)."""
+    node = await sync_to_async(an_online_node)(a_device("gpu-0"))
+    instance = await sync_to_async(place_one)(await sync_to_async(a_version)("llama", replicas=1), node)
+    port = 9 if address_of is None else int(address_of.url.rpartition(":")[2])
+    report = await sync_to_async(seen)(instance, "ready", pid=7, port=port)
+    await sync_to_async(services.apply_observed)(node.pk, node.session, report)
+    return node, instance
+
+
+async def _unreachable(node_id: UUID) -> None:
+    async def look() -> bool:
+        return await Node.objects.filter(pk=node_id, state=NodeState.UNREACHABLE).aexists()
+
+    await eventually(look)
+
+
+async def test_an_engine_of_a_silent_node_serves_on_while_it_answers_and_is_unknown_when_not(
+    store: PostgresStore,
+) -> None:
+    with EngineStub("llama") as engine:
+        node, instance = await _silent_node(store, address_of=engine)
+        async with running(store):
+            await _unreachable(node.pk)
+            await _state(instance, InstanceState.READY)
+            engine.healthy = False
+            await _state(instance, InstanceState.UNKNOWN)
+            engine.healthy = True
+            back = await _state(instance, InstanceState.READY)
+            assert back.reason == "Its node is silent, but it answers."
+
+
+@pytest.mark.shows("P9")
+async def test_when_every_node_is_silent_nothing_is_asked_for_or_stopped(store: PostgresStore) -> None:
+    node, instance = await _silent_node(store, address_of=None)
+    async with running(store, Rules(unknown_grace_seconds=0.0)):
+        await _unreachable(node.pk)
+        await _state(instance, InstanceState.UNKNOWN)
+        # Its grace is over at once, and still: several looks later there is this one instance, with its claim.
+        await sync_to_async(services.create_node)("later", actor=SYSTEM)
+        for _ in range(3):
+            await asyncio.sleep(0.2)
+    only = await Instance.objects.aget()
+    assert (only.pk, only.state, only.desire) == (instance.pk, InstanceState.UNKNOWN, "running")
+
+
+async def test_an_engine_of_another_node_does_not_answer_for_a_silent_one(store: PostgresStore) -> None:
+    with EngineStub("llama") as engine:
+        node, instance = await _silent_node(store, address_of=engine)
+        assert [target.instance_id for target in await sync_to_async(list_silent_targets)([])] == [instance.pk]
+        other = await sync_to_async(an_online_node)(a_device("gpu-1"), name="node-2")
+        second = await sync_to_async(place_one)(await sync_to_async(a_version)("llama"), other)
+        port = int(engine.url.rpartition(":")[2])
+        report = await sync_to_async(seen)(second, "ready", pid=8, port=port)
+        await sync_to_async(services.apply_observed)(other.pk, other.session, report)
+        assert await sync_to_async(list_silent_targets)([other.pk]) == []
+        assert node.pk != other.pk
