@@ -12,6 +12,7 @@ from channels.security.websocket import AllowedHostsOriginValidator
 
 from config.environment import environment
 from config.wiring import build_web_runtime
+from gateway.api.http import BODY_CUT
 from gateway.api.runtime import install_runtime
 from gpupool.leases.default import close_shared_store
 
@@ -48,6 +49,30 @@ class Lifespan:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+def cap_bodies(application: Application, cap_bytes: int) -> Application:
+    """`application` with bodies cut at the cap: Django writes a body to a file before any view can object."""
+
+    async def capped(scope: Any, receive: Any, send: Any) -> None:
+        left = cap_bytes
+
+        async def count() -> Any:
+            nonlocal left
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return message
+                left -= len(message.get("body", b""))
+                if left >= 0:
+                    return message
+                if not scope.get(BODY_CUT):  # what comes after is read and dropped
+                    scope[BODY_CUT] = True
+                    return {"type": "http.request", "body": b"", "more_body": False}
+
+        await application(scope, count, send)
+
+    return capped
+
+
 def build_application(django: Application) -> Application:
     """One application for HTTP, websockets and lifespan.
 
@@ -63,5 +88,7 @@ def build_application(django: Application) -> Application:
         else:
             await browser(scope, receive, send)
 
-    router: Application = ProtocolTypeRouter({"http": django, "websocket": websocket, "lifespan": Lifespan()})
+    router: Application = ProtocolTypeRouter(
+        {"http": cap_bodies(django, environment().body_cap_bytes), "websocket": websocket, "lifespan": Lifespan()}
+    )
     return router

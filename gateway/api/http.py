@@ -7,16 +7,19 @@ from typing import Final
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from core.errors import BodyTooLarge, GatehouseError, error_headers, render_openai
+from core.errors import GatehouseError, error_headers, render_openai
 from core.ids import uuid7
 from gateway.relay.exchange import Exchange
+from gateway.relay.guards import decode_body, too_large
 from gateway.relay.plan import Api, Headers, SlimRequest
 
-_READ_BYTES: Final = 1 << 16
+BODY_CUT: Final = "gatehouse.body_cut"
+"""Key of the ASGI scope that says that the server's side stopped reading a body at the cap."""
 
 
 def slim_request(request: HttpRequest, api: Api, *, body_cap_bytes: int, read_body: bool) -> SlimRequest:
-    """The request as the pipeline sees it. Raises BodyTooLarge.
+    """The request as the pipeline sees it. Raises BodyTooLarge, and what
+    gateway.relay.guards.decode_body raises.
 
     `read_body` is False where a body has no meaning; it is then left unread.
     """
@@ -30,18 +33,21 @@ def _headers(request: HttpRequest) -> Headers:
 
 
 def _read(request: HttpRequest, cap_bytes: int) -> bytes:
-    """The raw body. Django's own cap (DATA_UPLOAD_MAX_MEMORY_SIZE) is for forms, and does not apply here."""
+    """The raw body, encodings undone. Django's own cap (DATA_UPLOAD_MAX_MEMORY_SIZE) is for forms, not for this."""
+    if getattr(request, "scope", {}).get(BODY_CUT):
+        raise too_large(cap_bytes)
     announced = request.META.get("CONTENT_LENGTH") or "0"
     if announced.isdigit() and int(announced) > cap_bytes:
-        raise BodyTooLarge()
-    parts: list[bytes] = []
-    size = 0
-    while part := request.read(_READ_BYTES):
-        size += len(part)
-        if size > cap_bytes:
-            raise BodyTooLarge()
-        parts.append(part)
-    return b"".join(parts)
+        raise too_large(cap_bytes)
+    body = request.read(cap_bytes + 1)
+    if len(body) > cap_bytes:
+        raise too_large(cap_bytes)
+    return decode_body(body, _encoding(request), cap_bytes=cap_bytes)
+
+
+def _encoding(request: HttpRequest) -> bytes | None:
+    encoding: str | None = request.headers.get("content-encoding")
+    return None if encoding is None else encoding.encode("latin-1")
 
 
 def error_response(error: GatehouseError, slim: SlimRequest | None = None) -> HttpResponse:

@@ -23,6 +23,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from core.errors import GatehouseError, MethodNotAllowed, NoReadyInstance
+from gateway.api import openapi as openapi
 from gateway.api import schemas
 from gateway.api.http import error_response, json_response, open_response, slim_request
 from gateway.api.runtime import current_runtime, installed_runtime
@@ -106,7 +107,13 @@ class InferenceView(APIView):
         super().initial(request, *args, **kwargs)
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]  # no metadata
-        return HttpResponse(status=204)
+        response = HttpResponse(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
+        del response["content-type"]
+        return response
+
+    @property
+    def default_response_headers(self) -> dict[str, str]:
+        return {}  # DRF would say Allow and Vary in every answer
 
     def get_exception_handler(self) -> Callable[..., Any]:
         return self._render
@@ -172,7 +179,7 @@ class ModelsView(InferenceView):
     """The models that the key may use."""
 
     @extend_schema(
-        operation_id="list_models", tags=["inference"], responses={200: schemas.ModelListSerializer, **_ERRORS}
+        operation_id="list_models", tags=["inference"], responses={200: schemas.ServedModelListSerializer, **_ERRORS}
     )
     def get(self, request: Request) -> HttpResponse:
         """All of them, by name."""
@@ -182,7 +189,9 @@ class ModelsView(InferenceView):
 class ModelView(InferenceView):
     """One model."""
 
-    @extend_schema(operation_id="get_model", tags=["inference"], responses={200: schemas.ModelSerializer, **_ERRORS})
+    @extend_schema(
+        operation_id="get_model", tags=["inference"], responses={200: schemas.ServedModelSerializer, **_ERRORS}
+    )
     def get(self, request: Request, name: str) -> HttpResponse:
         """The model, if the key may use it."""
         return json_response(async_to_sync(current_runtime().pipeline.models)(self.slim), self.slim)

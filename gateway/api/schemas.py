@@ -74,16 +74,16 @@ class CompletionResponseSerializer(serializers.Serializer[Any]):
     usage = UsageSerializer()
 
 
-class ModelSerializer(serializers.Serializer[Any]):
+class ServedModelSerializer(serializers.Serializer[Any]):
     id = serializers.CharField()
     object = serializers.CharField()
     created = serializers.IntegerField()
     owned_by = serializers.CharField()
 
 
-class ModelListSerializer(serializers.Serializer[Any]):
+class ServedModelListSerializer(serializers.Serializer[Any]):
     object = serializers.CharField()
-    data = ModelSerializer(many=True)  # type: ignore[assignment]  # a name that Serializer has, too
+    data = ServedModelSerializer(many=True)  # type: ignore[assignment]  # a name that Serializer has, too
 
 
 class ErrorDetailSerializer(serializers.Serializer[Any]):

@@ -1,0 +1,1 @@
+from tests.house import house as house

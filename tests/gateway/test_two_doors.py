@@ -1,0 +1,228 @@
+"""Relay and DRF door, as real processes on a real engine: the same request gets the same answer from both.
+
+Compared: status, body bytes (ids and times masked) and the agreed set of headers; and what the ledger says.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+import httpx2 as httpx
+import pytest
+
+from bench.house import wait_until
+from tenants.actor import SYSTEM
+from tenants.models import Tenant, TenantState, UsageRecord
+from tenants.services import create_api_key, revoke_api_key, set_tenant_state
+from tests.house import TestHouse
+
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+MESSAGES: Final = [{"role": "user", "content": "Hello"}]
+GREEDY: Final = {"model": "tiny", "max_tokens": 4, "temperature": 0, "seed": 1, "cache_prompt": False}
+
+AGREED_HEADERS: Final = (
+    "content-type",
+    "content-length",
+    "cache-control",
+    "retry-after",
+    "www-authenticate",
+    "allow",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+)
+_MASKS: Final = (
+    (re.compile(rb'"id":"[^"]*"'), b'"id":"*"'),
+    (re.compile(rb'"created":\d+'), b'"created":0'),
+    (re.compile(rb'"timings":\{[^}]*\}'), b'"timings":{}'),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, sent through both doors. `key`: valid, limited, revoked, or the credential itself."""
+
+    name: str
+    path: str = CHAT
+    method: str = "POST"
+    body: Mapping[str, Any] | bytes | None = None
+    key: str = "valid"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    return {**GREEDY, "messages": MESSAGES, **more}
+
+
+ASKS: Final = (
+    Ask("models", "/v1/models", "GET"),
+    Ask("models by HEAD", "/v1/models", "HEAD"),
+    Ask("one model", "/v1/models/tiny", "GET"),
+    Ask("a model that is not granted", "/v1/models/hidden", "GET", status=404),
+    Ask("a model that is not", "/v1/models/nothing", "GET", status=404),
+    Ask("models without a key", "/v1/models", "GET", key="", status=401),
+    Ask("chat", body=chat()),
+    Ask("chat, streamed", body=chat(stream=True)),
+    Ask("chat, streamed with usage", body=chat(stream=True, stream_options={"include_usage": True})),
+    Ask("chat, null options", body=chat(stream=True, stream_options=None)),
+    Ask("completion", COMPLETIONS, body={**GREEDY, "prompt": "Once"}),
+    Ask("completion, streamed", COMPLETIONS, body={**GREEDY, "prompt": "Once", "stream": True}),
+    Ask("no key", body=chat(), key="", status=401),
+    Ask("a key that is not", body=chat(), key="sk-gh-nothing", status=401),
+    Ask("a revoked key", body=chat(), key="revoked", status=401),
+    Ask("another scheme", body=chat(), headers={"authorization": "Basic abc"}, key="", status=401),
+    Ask("a key without the scope", body=chat(), key="unscoped", status=403),
+    Ask("an unknown model", body=chat(model="nothing"), status=404),
+    Ask("a model without a grant", body=chat(model="hidden"), status=404),
+    Ask("no ready instance", body=chat(model="idle"), status=503),
+    Ask("broken JSON", body=b'{"model": "tiny", ', status=400),
+    Ask("not an object", body=b"[1]", status=400),
+    Ask("an empty body", body=b"", status=400),
+    Ask("not UTF-8", body=b'{"model": "tiny", "messages": [{"role": "user", "content": "\xff"}]}', status=400),
+    Ask("a member twice", body=b'{"model": "tiny", "model": "hidden", "messages": [{}]}', status=400),
+    Ask("no messages", body={"model": "tiny", "messages": []}, status=400),
+    Ask("messages missing", body={"model": "tiny"}, status=400),
+    Ask("a model of the wrong type", body=chat(model=1), status=400),
+    Ask("stream of the wrong type", body=chat(stream="yes"), status=400),
+    Ask("max_tokens of the wrong type", body=chat(max_tokens="4"), status=400),
+    Ask("an error of the engine's own", body=chat(messages=[{"role": 1}]), status=400),
+    Ask("a body over the cap", body=b" " * (2 * 1024 * 1024), status=413),
+    Ask("the wrong method", CHAT, "GET", status=405),
+    Ask("the wrong method on models", "/v1/models", "POST", body=b"{}", status=405),
+    Ask("options", CHAT, "OPTIONS", key="", status=204),
+    Ask("alive", "/healthz", "GET", key=""),
+    Ask("ready", "/readyz", "GET", key=""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    house: TestHouse
+    secrets: Mapping[str, str]
+
+    def send(self, door: str, ask: Ask) -> httpx.Response:
+        with self.house.client(self.secrets.get(ask.key, ask.key), door=door) as client:
+            if isinstance(ask.body, bytes) or ask.body is None:
+                return client.request(ask.method, ask.path, content=ask.body, headers=dict(ask.headers))
+            return client.request(ask.method, ask.path, json=ask.body, headers=dict(ask.headers))
+
+    def wait_for_models(self, status: int) -> None:
+        """Until both doors answer /v1/models so, at most a second."""
+        for door in ("relay", "web"):
+            wait_until(partial(self._answers, door, status), f"{status} at the {door}", seconds=1.0)
+
+    def _answers(self, door: str, status: int) -> bool:
+        return self.send(door, Ask("models", "/v1/models", "GET")).status_code == status
+
+
+@pytest.fixture(scope="module")
+def doors(house: TestHouse) -> Doors:
+    house.environ["GATEHOUSE_BODY_CAP_BYTES"] = str(1024 * 1024)
+    house.stop("relay")
+    house.start("relay")
+    house.start("web")
+    revoked = house.new_key("revoked")
+    revoke_api_key(revoked.id, actor=SYSTEM)
+    unscoped = create_api_key(house.tenant, name="unscoped", scopes=["embed"], actor=SYSTEM)
+    return Doors(house, {"valid": house.key.secret, "revoked": revoked.secret, "unscoped": unscoped.secret})
+
+
+def comparable(response: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
+    """What both doors must agree on."""
+    body = response.content
+    for pattern, mask in _MASKS:
+        body = pattern.sub(mask, body)
+    headers = {name: response.headers[name] for name in AGREED_HEADERS if name in response.headers}
+    if body != response.content or response.status_code == 204:
+        headers.pop("content-length", None)  # masked parts differ in length; Django counts also what is not there
+    return response.status_code, body, headers
+
+
+@pytest.mark.parametrize("ask", ASKS, ids=lambda ask: ask.name)
+def test_both_doors_answer_alike(doors: Doors, ask: Ask) -> None:
+    relay, web = doors.send("relay", ask), doors.send("web", ask)
+    assert relay.status_code == ask.status, relay.text
+    assert comparable(web) == comparable(relay)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", CHAT])
+def test_every_answer_has_a_request_id(doors: Doors, path: str) -> None:
+    for door in ("relay", "web"):
+        for key in ("valid", ""):
+            ask = Ask("x", path, "GET" if path == "/v1/models" else "POST", chat(), key=key)
+            assert UUID(doors.send(door, ask).headers["x-request-id"]).version == 7
+
+
+def test_both_doors_count_one_limit(doors: Doors) -> None:
+    key = doors.house.new_key("three a minute", rpm_limit=3).secret
+    asks = [doors.send(door, Ask("x", body=chat(), key=key)) for door in ("relay", "web", "relay")]
+    assert [r.status_code for r in asks] == [200, 200, 200]
+    assert [r.headers["x-ratelimit-remaining-requests"] for r in asks] == ["2", "1", "0"]
+    refused = [doors.send(door, Ask("x", body=chat(), key=key)) for door in ("relay", "web")]
+    assert [r.status_code for r in refused] == [429, 429]
+    for response in refused:
+        message = response.json()["error"]["message"]
+        assert "limit 3, used 3, reset in" in message
+        assert response.headers["x-ratelimit-remaining-requests"] == "0"
+        assert 1 <= int(response.headers["retry-after"]) <= 61
+
+
+@pytest.mark.parametrize("body", [chat(), chat(stream=True)], ids=["whole", "streamed"])
+def test_both_doors_write_the_same_row(doors: Doors, body: dict[str, Any]) -> None:
+    rows: dict[str, UsageRecord] = {}
+    for door in ("relay", "web"):
+        response = doors.send(door, Ask("x", body=body))
+        rows[door] = doors.house.ledger_row(response.headers["x-request-id"])
+    assert (rows["relay"].door, rows["web"].door) == ("relay", "drf")
+    same = ("tenant_id", "key_id", "model", "version_id", "instance_id", "api", "streamed", "outcome", "status")
+    tokens = ("usage_source", "input_tokens", "output_tokens")
+
+    def told(row: UsageRecord) -> dict[str, Any]:
+        return {name: getattr(row, name) for name in same + tokens}
+
+    assert told(rows["relay"]) == told(rows["web"])
+    assert rows["web"].usage_source == "engine"
+    assert rows["web"].duration_ms is not None
+
+
+def test_a_suspended_tenant_is_refused_at_both_doors_within_a_second(doors: Doors) -> None:
+    tenant: Tenant = doors.house.tenant
+    set_tenant_state(tenant.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    try:
+        doors.wait_for_models(403)
+        assert comparable(doors.send("web", Ask("x", body=chat()))) == comparable(
+            doors.send("relay", Ask("x", body=chat()))
+        )
+    finally:
+        set_tenant_state(tenant.pk, TenantState.ACTIVE, actor=SYSTEM)
+    doors.wait_for_models(200)
+
+
+def test_a_client_that_leaves_the_drf_door_is_written_down_as_cancelled(doors: Doors) -> None:
+    body = chat(max_tokens=400, stream=True, ignore_eos=True)
+    with (
+        doors.house.client(door="web") as client,
+        client.stream("POST", CHAT, json=body) as response,
+    ):
+        next(response.iter_raw())
+        request_id = response.headers["x-request-id"]
+    row = doors.house.ledger_row(request_id)
+    assert row.outcome == "cancelled"
+
+
+def test_the_schema_describes_both_apis_without_a_cdn(doors: Doors) -> None:
+    with doors.house.client("", door="web") as client:
+        schema = client.get("/api/schema", headers={"accept": "application/json"})
+        page = client.get("/api/docs")
+        script = client.get("/api/docs?script=")
+    document = json.loads(schema.content)
+    assert document["openapi"].startswith("3.1")
+    assert {CHAT, COMPLETIONS, "/v1/models", "/api/tenants/", "/api/tenants/{slug}/keys/"} <= set(document["paths"])
+    assert page.status_code == script.status_code == 200
+    for text in (page.text, script.text):
+        assert not re.findall(r"(?:src|href)=[\"']https?://(?!127\.0\.0\.1)", text)
