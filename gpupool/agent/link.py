@@ -33,6 +33,7 @@ FIRST_WAIT_SECONDS: Final = 0.25
 LONGEST_WAIT_SECONDS: Final = 10.0
 _OPEN_DEADLINE_SECONDS: Final = 10.0
 _PING_SECONDS: Final = 5.0
+_SETTLED_SECONDS: Final = 5.0
 _SHORTEST_GAP_SECONDS: Final = 0.1  # between two reports
 _LARGEST_FRAME_BYTES: Final = 8 * 1024 * 1024
 
@@ -106,9 +107,11 @@ class Link:
             except InvalidURI as error:
                 raise NodeRefused(f"{self._url} is not an address that can be connected to.") from error
             else:
+                begun = asyncio.get_running_loop().time()
                 try:
                     reason = await self._speak(connection)
-                    failures = 0
+                    if asyncio.get_running_loop().time() - begun >= _SETTLED_SECONDS:
+                        failures = 0  # one that is closed as soon as it is open must not be opened all the time
                 except _Broken as error:
                     reason = str(error)
                 finally:

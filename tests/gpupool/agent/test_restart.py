@@ -10,7 +10,7 @@ import pytest
 
 from gpupool.agent.adoption import adopt_all
 from gpupool.agent.leftovers import stop_all
-from gpupool.agent.processes import EngineProcess, start_engine, start_mark
+from gpupool.agent.processes import EngineProcess, marked_engines, start_engine, start_mark
 from gpupool.agent.state import MARK_VARIABLE, AgentAlreadyRuns, InstanceRecord, StateDir, read_records
 from tests.doubles.node_web import FakeWeb, row
 from tests.gpupool.agent.conftest import TINY_URI, agent_process, kill_hard, running_agent
@@ -50,6 +50,26 @@ async def test_an_agent_killed_and_started_again_adopts_its_engine(web: FakeWeb,
         await second_agent.communicate()
     assert second_agent.returncode == 0
     assert await serves(again)  # told to stop, an agent leaves its engines
+
+
+@pytest.mark.shows("P7")
+@pytest.mark.parametrize("states", [("staging", "loading"), ("loading", "warming"), ("warming", "ready")])
+async def test_an_agent_killed_at_any_point_leaves_one_engine(
+    web: FakeWeb, var_dir: Path, states: tuple[str, ...]
+) -> None:
+    first_agent = await agent_process(web, var_dir)
+    wish = row(devices=[await own_device(web)], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    await web.until_state(wish.instance_id, *states, "ready")  # a short state may fall between two reports
+    await kill_hard(first_agent)
+    web.forget()
+    second_agent = await agent_process(web, var_dir)
+    try:
+        fact = await web.until_state(wish.instance_id, "ready")
+        assert [pid for pid, _ in marked_engines(var_dir / "agent" / "test")] == [fact.pid]
+        assert fact.restarts <= 1
+    finally:
+        await kill_hard(second_agent)
 
 
 async def test_an_engine_that_ended_while_no_agent_ran_is_started_again(web: FakeWeb, var_dir: Path) -> None:
