@@ -50,12 +50,14 @@ class Controller:
         rules: Rules,
         clock: Clock,
         poll_seconds: float = POLL_SECONDS,
+        probe_seconds: float = PROBE_EACH_SECONDS,
     ) -> None:
         """`lease_seconds` is how long a dead controller keeps the next one waiting."""
         self._store = store
         self._rules = rules
         self._clock = clock
         self._poll_seconds = poll_seconds
+        self._probe_seconds = probe_seconds
         self._leader = LeaderLease(store, name=LEADER_NAME, identity=identity, ttl_seconds=lease_seconds, clock=clock)
         self._failures: dict[UUID, int] = {}  # unanswered probes in a row
         self._braked = False
@@ -147,7 +149,7 @@ class Controller:
             with contextlib.suppress(Error):
                 targets = await _in_thread(list_attached_targets)
                 await self._probe_attached(targets, fence)
-            await asyncio.sleep(PROBE_EACH_SECONDS)
+            await asyncio.sleep(self._probe_seconds)
 
     async def _probe_attached(self, targets: list[Target], fence: Fence) -> None:
         verdicts = await probe_all(targets)

@@ -98,8 +98,13 @@ def attach_engine(
         raise InvalidInput("credential_variable", "That is no name of an environment variable.")
     if slots is not None and not 1 <= slots <= 100_000:
         raise InvalidInput("slots", "Slots are between 1 and 100,000.")
-    model = Model.objects.filter(name=model_name.strip()).first() or create_model(model_name, actor=actor)
-    version = _version_for(model, engine=engine, served_name=served_name, version_name=version_name, actor=actor)
+    changes = Changes()
+    model = Model.objects.filter(name=model_name.strip()).first()
+    if model is None:
+        model = create_model(model_name, actor=actor, changes=changes)
+    version = _version_for(
+        model, engine=engine, served_name=served_name, version_name=version_name, actor=actor, changes=changes
+    )
     existing = (
         Instance.objects.select_for_update(of=("self",))
         .select_related("version__model")
@@ -108,7 +113,8 @@ def attach_engine(
         .first()
     )
     if existing is not None:
-        _update(existing, credential_variable=credential_variable, slots=slots, actor=actor)
+        _update(existing, credential_variable=credential_variable, slots=slots, actor=actor, changes=changes)
+        changes.publish()
         return Attached(existing, created=False)
     instance = Instance.objects.create(
         version=version,
@@ -128,13 +134,14 @@ def attach_engine(
         tenant_id=model.tenant_id,
         after={"url": address.url, "engine": engine, "model": model.name, "version": version.name},
     )
-    changes = Changes()
     move(instance, State.WARMING, reason="Waiting for the first health probe.", actor=actor, changes=changes)
     changes.publish()
     return Attached(instance, created=True)
 
 
-def _version_for(model: Model, *, engine: str, served_name: str, version_name: str, actor: Actor) -> ModelVersion:
+def _version_for(
+    model: Model, *, engine: str, served_name: str, version_name: str, actor: Actor, changes: Changes
+) -> ModelVersion:
     """The version with that name; without a name, one that already takes such engines, else a new one."""
     versions = ModelVersion.objects.filter(model=model)
     served = served_name or model.name
@@ -150,7 +157,7 @@ def _version_for(model: Model, *, engine: str, served_name: str, version_name: s
     if found is not None:
         return found
     name = version_name or _free_name(model, f"{engine}-attached")
-    return create_version(model, name=name, engine=engine, served_name=served, actor=actor)
+    return create_version(model, name=name, engine=engine, served_name=served, actor=actor, changes=changes)
 
 
 def _free_name(model: Model, wanted: str) -> str:
@@ -161,7 +168,7 @@ def _free_name(model: Model, wanted: str) -> str:
     return name
 
 
-def _update(instance: Instance, *, credential_variable: str, slots: int | None, actor: Actor) -> None:
+def _update(instance: Instance, *, credential_variable: str, slots: int | None, actor: Actor, changes: Changes) -> None:
     before = {"credential_variable": instance.credential_variable, "slots": instance.slots}
     after = {
         "credential_variable": credential_variable or instance.credential_variable,
@@ -172,6 +179,4 @@ def _update(instance: Instance, *, credential_variable: str, slots: int | None, 
     instance.credential_variable, instance.slots = str(after["credential_variable"]), slots or instance.slots
     instance.save(update_fields=["credential_variable", "slots"])
     record_audit("instance.changed", subject=instance, actor=actor, before=before, after=after)
-    changes = Changes()
     changes.add(Section.ENDPOINTS, instance.pk)
-    changes.publish()

@@ -16,22 +16,26 @@ from tenants.services import InvalidInput, record_audit
 
 DEVICE_KINDS: Final = ("cpu", "gpu")
 MAX_REPLICAS: Final = 1000
+_PATTERN_CHARACTERS: Final = frozenset("*?[]")  # mean something in grants
 
 
 @transaction.atomic
-def create_model(name: str, *, actor: Actor, description: str = "", tenant_id: UUID | None = None) -> Model:
+def create_model(
+    name: str, *, actor: Actor, description: str = "", tenant_id: UUID | None = None, changes: Changes | None = None
+) -> Model:
     """A new name at the door; `tenant_id` makes it private to that tenant.
 
+    A service that does more in the same transaction passes `changes` and publishes them itself, at its end.
     Raises InvalidInput for an empty, overlong or taken name.
     """
     name = name.strip()
-    if not 0 < len(name) <= 200 or not name.isprintable():
-        raise InvalidInput("name", "A model needs a name of 1 to 200 printable characters.")
+    if not 0 < len(name) <= 200 or not name.isprintable() or set(name) & _PATTERN_CHARACTERS:
+        raise InvalidInput("name", "A model needs a name of 1 to 200 printable characters, without * ? [ ].")
     if Model.objects.filter(name=name).exists():
         raise InvalidInput("name", f"There is a model {name!r} already.")
     model = Model.objects.create(name=name, description=description, tenant_id=tenant_id)
     record_audit("model.created", subject=model, actor=actor, tenant_id=tenant_id, after={"name": name})
-    _publish(model)
+    _publish(model, changes=changes)
     return model
 
 
@@ -49,10 +53,12 @@ def create_version(
     device_kind: str = "gpu",
     replicas: int = 0,
     state: VersionState = VersionState.SERVING,
+    changes: Changes | None = None,
 ) -> ModelVersion:
     """A version of `model`; `memory_bytes` is what one instance claims on its device.
 
     Without `artefact_uri` it only takes attached engines. `served_name` is the model's name where empty.
+    `changes` as for `create_model`.
     Raises InvalidInput for a taken name, an unknown engine, arguments the engine does not know, an
     artefact without a size to claim, or replicas that nothing can launch.
     """
@@ -87,7 +93,7 @@ def create_version(
         tenant_id=model.tenant_id,
         after={"model": model.name, "name": name, "engine": engine, "artefact": artefact_uri, "replicas": replicas},
     )
-    _publish(model)
+    _publish(model, changes=changes)
     return version
 
 
@@ -171,10 +177,11 @@ def _check_replicas(replicas: int, *, launchable: bool) -> None:
         raise InvalidInput("replicas", "A version without an artefact takes attached engines only.")
 
 
-def _publish(model: Model, *instances: Instance) -> None:
-    changes = Changes()
-    changes.add(Section.MODELS, model.pk)
+def _publish(model: Model, *instances: Instance, changes: Changes | None = None) -> None:
+    collected = Changes() if changes is None else changes
+    collected.add(Section.MODELS, model.pk)
     for instance in instances:
-        changes.add(Section.ENDPOINTS, instance.pk)
-    changes.add(Section.POOL, model.pk)
-    changes.publish()
+        collected.add(Section.ENDPOINTS, instance.pk)
+    collected.add(Section.POOL, model.pk)
+    if changes is None:
+        collected.publish()

@@ -42,6 +42,9 @@ class Command(BaseCommand):
             raise CommandError("No database is known: run `make up` first, or set DATABASE_URL.")
         try:
             with transaction.atomic():
+                # The grant first: sections are locked in their order, grants before models before endpoints.
+                if options["tenant"]:
+                    self._grant(options["tenant"], options["model"].strip())
                 attached = services.attach_engine(
                     options["url"],
                     engine=options["engine"],
@@ -52,8 +55,6 @@ class Command(BaseCommand):
                     slots=options["slots"],
                     actor=SYSTEM,
                 )
-                if options["tenant"]:
-                    self._grant(options["tenant"], options["model"])
         except InvalidInput as error:
             raise CommandError(error.message) from error
         instance = attached.instance

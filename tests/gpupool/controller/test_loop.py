@@ -35,7 +35,13 @@ async def store(embedded_postgres_url: str, transactional_db: None) -> AsyncIter
 @asynccontextmanager
 async def running(store: PostgresStore, rules: Rules | None = None) -> AsyncIterator[None]:
     controller = Controller(
-        store, identity="test", lease_seconds=5.0, rules=rules or Rules(), clock=SystemClock(), poll_seconds=0.05
+        store,
+        identity="test",
+        lease_seconds=5.0,
+        rules=rules or Rules(),
+        clock=SystemClock(),
+        poll_seconds=0.05,
+        probe_seconds=0.1,
     )
     task = asyncio.create_task(controller.run())
     try:
