@@ -133,7 +133,6 @@ class Link:
             ping_timeout=_PING_SECONDS,
             open_timeout=_OPEN_DEADLINE_SECONDS,
             proxy=None,  # nodes and web are one installation: a proxy meant for the internet is not asked
-            process_exception=lambda error: error,  # attempts are counted here, not in the library
         )
 
     async def _speak(self, connection: ClientConnection) -> str:
