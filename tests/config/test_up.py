@@ -34,7 +34,7 @@ class House:
             for name, value in os.environ.items()
             if not name.startswith(("GATEHOUSE_", "VALKEY_")) and name != "DATABASE_URL"
         } | {"GATEHOUSE_VAR_DIR": str(var_dir)}
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self.seen: set[int] = set()
         self._outputs = 0
 
@@ -120,7 +120,7 @@ def _curl(said: str, **environ: str) -> "subprocess.CompletedProcess[str]":
 
 def _is_chat_completion(answer: str) -> bool:
     body = json.loads(answer)
-    return body["object"] == "chat.completion" and body["usage"]["completion_tokens"] > 0
+    return bool(body["object"] == "chat.completion" and body["usage"]["completion_tokens"] > 0)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

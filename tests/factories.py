@@ -1,0 +1,64 @@
+"""Rows for tests, made through the services that make them in earnest. Every name is unique within a test."""
+
+from collections.abc import Sequence
+from itertools import count
+from uuid import UUID
+
+from gpupool.models import Instance, InstanceState, Model, ModelVersion, Node
+from gpupool.services.catalogue import create_model, create_version
+from gpupool.services.nodes import create_node
+from tenants.actor import SYSTEM
+from tenants.models import PlatformRole, Tenant, TenantRole, User
+from tenants.services import NewKey, add_member, create_api_key, create_tenant, create_user, grant_model
+
+_numbers = count(1)
+PASSWORD = "correct-horse-battery"
+
+
+def make_tenant(slug: str | None = None) -> Tenant:
+    slug = slug or f"tenant-{next(_numbers)}"
+    return create_tenant(slug=slug, name=slug.title(), actor=SYSTEM)
+
+
+def make_user(*, email: str | None = None, platform_role: str = PlatformRole.NONE) -> User:
+    """A person with PASSWORD."""
+    email = email or f"user-{next(_numbers)}@example.test"
+    return create_user(email=email, password=PASSWORD, actor=SYSTEM, platform_role=platform_role)
+
+
+def make_member(tenant: Tenant, *, role: TenantRole = TenantRole.DEVELOPER) -> User:
+    user = make_user()
+    add_member(tenant, user, role=role, actor=SYSTEM)
+    return user
+
+
+def make_key(tenant: Tenant, *, rpm_limit: int | None = None, models: Sequence[str] = ()) -> NewKey:
+    return create_api_key(
+        tenant, name=f"key-{next(_numbers)}", actor=SYSTEM, rpm_limit=rpm_limit, allowed_models=models
+    )
+
+
+def make_model(name: str | None = None, *, granted_to: Sequence[Tenant] = (), tenant_id: UUID | None = None) -> Model:
+    """A model of the catalogue, granted to the tenants."""
+    model = create_model(name or f"model-{next(_numbers)}", actor=SYSTEM, tenant_id=tenant_id)
+    for tenant in granted_to:
+        grant_model(tenant, model_pattern=model.name, actor=SYSTEM)
+    return model
+
+
+def make_version(model: Model, *, engine: str = "vllm") -> ModelVersion:
+    """A version that takes attached engines."""
+    return create_version(model, name=f"v{next(_numbers)}", engine=engine, actor=SYSTEM)
+
+
+def make_node(name: str | None = None) -> Node:
+    return create_node(name or f"node-{next(_numbers)}", actor=SYSTEM).node
+
+
+def make_instance(
+    version: ModelVersion, *, port: int, state: InstanceState = InstanceState.READY, host: str = "127.0.0.1"
+) -> Instance:
+    """An attached instance as the controller would have left it; written directly, past its state machine."""
+    return Instance.objects.create(
+        version=version, attached=True, engine=version.engine, state=state, host=host, port=port
+    )
