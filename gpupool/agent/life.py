@@ -152,11 +152,12 @@ class EngineLife:
                 if ended is None:
                     return
                 self._log("agent.port_taken", port=self.record.port)
+                self._enter(Phase.STAGING, "")
             raise NoPortLeft("Every engine port of this node is taken by other programs.")
         except engines.LaunchRefused as error:
-            self._failed(str(error), retry=error.retry, reported=True)
+            self._failed(str(error), retry=error.retry, started=False)
         except NoPortLeft as error:
-            self._failed(str(error), reported=True)
+            self._failed(str(error), started=False)
 
     def _spawn(self, prepared: engines.Prepared) -> EngineProcess:
         row, record = self.record.row, self.record
@@ -271,15 +272,18 @@ class EngineLife:
         self._failed(reason)
         return None
 
-    def _failed(self, reason: str, *, retry: bool = True, reported: bool = False) -> None:
-        """It came to nothing: wait and be started again, and be `failed` in the report where waiting is hopeless."""
+    def _failed(self, reason: str, *, retry: bool = True, started: bool = True) -> None:
+        """It came to nothing: wait and be started again.
+
+        Reported as failed, instead of on its way, when it could not even be started or failed too often.
+        """
         self.failures += 1
-        self.record.restarts += 1
+        self.record.restarts += started
         self._forget_process()
         self._ready_since = None
         delay = restart_delay_seconds(self.failures)
         self.start_after = self._shop.clock.monotonic() + delay if retry else None
-        given_up = reported or not retry or self.failures >= CRASH_LOOP_FAILURES
+        given_up = not started or self.failures >= CRASH_LOOP_FAILURES
         self._enter(Phase.FAILED if given_up else Phase.STAGING, reason)
         self._log("agent.engine_failed", reason=reason, failures=self.failures, retry_seconds=delay if retry else None)
 

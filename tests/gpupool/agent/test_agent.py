@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from gpupool.agent.processes import start_mark
-from gpupool.agent.state import InstanceRecord, StateDir
+from gpupool.agent.state import InstanceRecord, StateDir, read_records
 from gpupool.discovery.base import Inventory
 from gpupool.stream.messages import InstanceFact
 from tests.doubles.node_web import FakeWeb, row
@@ -191,6 +191,8 @@ async def test_a_port_that_somebody_took_is_passed_over(web: FakeWeb, var_dir: P
             fact = await web.until_state(wish.instance_id, "ready")
             assert fact.port != first
             assert (fact.restarts, fact.reason) == (0, "")
+            (record,) = read_records(var_dir / "agent" / "test")
+            assert (record.pid, record.port) == (fact.pid, fact.port)
             assert await serves(fact)
 
 
@@ -231,7 +233,7 @@ async def test_a_missing_model_is_found_when_it_arrives(web: FakeWeb, var_dir: P
     async with running_agent(web, var_dir):
         await web.until_state(wish.instance_id, "failed")
         model.symlink_to(TINY)
-        await web.until_state(wish.instance_id, "ready")
+        assert (await web.until_state(wish.instance_id, "ready")).restarts == 0  # nothing had been started
 
 
 async def test_a_damaged_model_is_tried_again_and_then_reported_as_failed(web: FakeWeb, var_dir: Path) -> None:
