@@ -6,8 +6,7 @@ decoded into a few fields (half a microsecond with msgspec), never encoded again
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -247,8 +246,7 @@ def _has_content(choice: _Choice) -> bool:
     return bytes(choice.text) not in _NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class WholeAnswer:
+class WholeAnswer(NamedTuple):
     """A non-streamed answer: the bytes for the client and what they say."""
 
     body: bytes

@@ -64,6 +64,8 @@ class UpstreamResponse:
         "_size",
         "_waiter",
         "complete",
+        "content_encoding",
+        "content_type",
         "headers",
         "status",
     )
@@ -71,6 +73,8 @@ class UpstreamResponse:
     def __init__(self, connection: "Connection") -> None:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
+        self.content_type = b""
+        self.content_encoding = b""
         self.complete = False
         self._connection: Connection | None = connection
         self._chunks: list[bytes] = []
@@ -86,6 +90,11 @@ class UpstreamResponse:
             if key == name:
                 return value
         return None
+
+    @property
+    def drained(self) -> bool:
+        """Whether the whole body has been read."""
+        return self.complete and not self._chunks
 
     async def wait_head(self, seconds: float) -> None:
         """Return once status and headers are there. Raises UpstreamError."""
@@ -141,9 +150,9 @@ class UpstreamResponse:
         if connection is None:
             raise ConnectionLost("the response was closed")
         loop = connection.loop
-        self._deadline = loop.time() + seconds
+        self._deadline = deadline = loop.time() + seconds
         self._waiter = waiter = loop.create_future()
-        connection.watch(self._deadline)
+        connection.watch(deadline)
         try:
             await waiter
         finally:
@@ -340,9 +349,15 @@ class Connection(asyncio.Protocol):
         response = self._response
         if response is None or self._message_done:
             return
-        self._until_close = status not in (204, 304) and not any(
-            name in (b"content-length", b"transfer-encoding") for name, _ in headers
-        )
+        framed = status in (204, 304)
+        for name, value in headers:
+            if name == b"content-length" or name == b"transfer-encoding":
+                framed = True
+            elif name == b"content-type":
+                response.content_type = value
+            elif name == b"content-encoding":
+                response.content_encoding = value
+        self._until_close = not framed
         response.headers = headers
         response.status = status
 

@@ -6,6 +6,7 @@ waits for.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -28,15 +29,12 @@ from core.errors import (
 )
 from core.ids import uuid7
 from gateway.relay.exchange import Deadlines, Exchange
-from gateway.relay.guards import ClientGone, Message, Receive, read_body
+from gateway.relay.guards import ABORT, ON_LEAVING, ClientGone, Message, Receive, read_body
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
 from gateway.relay.upstream import UpstreamClient
 
 Scope = dict[str, Any]
 Send = Callable[[Message], Awaitable[None]]
-
-ABORT_EXTENSION: Final = "gatehouse.abort"
-"""Scope key under which our server gives a function that drops the client's connection at once."""
 
 _TICK_SECONDS: Final = 0.25
 _INFERENCE: Final = {"/v1/chat/completions": Api.CHAT, "/v1/completions": Api.COMPLETIONS}
@@ -92,8 +90,12 @@ class _Call:
         self.started = False  # the response's head is sent
         self.ended = False  # everything is decided: a client that leaves from here on changes nothing
         self.interruption: _Interruption | None = None
-        self.late_at: float | None = None  # monotonic seconds at which the present wait is too long
+        self.late_at: int | None = None  # the tick at which the present wait is too long
         self.late = _Interruption.BODY_LATE
+
+    def client_left(self) -> None:
+        if not self.ended:
+            self.interrupt(_Interruption.CLIENT_LEFT)
 
     def interrupt(self, interruption: _Interruption) -> None:
         if self.interruption is None:
@@ -127,6 +129,9 @@ class Door:
         self._limits = limits or DoorLimits()
         self._readiness = readiness
         self._scrape = scrape
+        self._body_ticks = _ticks(self._limits.body_deadline_seconds)
+        self._send_ticks = _ticks(self._limits.send_deadline_seconds)
+        self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
         self._calls: set[_Call] = set()
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -139,7 +144,7 @@ class Door:
         """End every request under way: an error event or body, settled; nothing is dropped silently."""
         for call in list(self._calls):
             if call.exchange is not None:
-                call.exchange.abort(error or Draining(retry_after_seconds=1.0))
+                call.exchange.abort(error or Draining(retry_after_seconds=1.0), call.task)
             else:
                 call.interrupt(_Interruption.SHUTDOWN)
 
@@ -164,10 +169,14 @@ class Door:
         watcher: asyncio.Task[None] | None = None
         try:
             received_at = self._clock.monotonic()
-            call.late_at = received_at + self._limits.body_deadline_seconds
+            call.late_at = self._tick_count + self._body_ticks
             body = await read_body(receive, scope["headers"], cap_bytes=self._limits.body_cap_bytes)
             call.late_at = None
-            watcher = asyncio.create_task(_watch(receive, call))
+            on_leaving = scope.get(ON_LEAVING)
+            if on_leaving is not None:
+                on_leaving(call.client_left)
+            else:
+                watcher = asyncio.create_task(_watch(receive, call))
             await self._carry(
                 call, SlimRequest(call.request_id, api, scope["path"], scope["headers"], body, received_at), send
             )
@@ -208,21 +217,19 @@ class Door:
         exchange = call.exchange = Exchange(decision, self._client, self._clock, self._deadlines)
         head = await exchange.open()
         call.started = True
-        await self._send(call, send, {"type": "http.response.start", "status": head.status, "headers": head.headers})
+        # Watched by `_tick`: a client that does not read may not hold an engine for ever.
+        call.late = _Interruption.SEND_LATE
+        call.late_at = self._tick_count + self._send_ticks
+        await send({"type": "http.response.start", "status": head.status, "headers": head.headers})
         while True:
+            call.late_at = None
             chunk = await exchange.next_chunk()
+            call.late_at = self._tick_count + self._send_ticks
             if exchange.finished:
                 call.ended = True
-                await self._send(call, send, {"type": "http.response.body", "body": chunk})
+                await send({"type": "http.response.body", "body": chunk})
                 return
-            await self._send(call, send, {"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def _send(self, call: _Call, send: Send, message: Message) -> None:
-        """Send, watched by `_tick`: a client that does not read may not hold an engine for ever."""
-        call.late = _Interruption.SEND_LATE
-        call.late_at = self._clock.monotonic() + self._limits.send_deadline_seconds
-        await send(message)
-        call.late_at = None
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _refuse(self, call: _Call, error: GatehouseError, send: Send) -> None:
         if call.started:
@@ -233,10 +240,11 @@ class Door:
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", str(call.request_id).encode()),
         ]
-        call.started = True
-        await self._send(call, send, {"type": "http.response.start", "status": error.status, "headers": headers})
-        call.ended = True
-        await self._send(call, send, {"type": "http.response.body", "body": body})
+        call.started = call.ended = True
+        call.late = _Interruption.SEND_LATE
+        call.late_at = self._tick_count + self._send_ticks
+        await send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def _interrupted(self, call: _Call, scope: Scope, send: Send) -> None:
         match call.interruption:
@@ -245,7 +253,7 @@ class Door:
             case _Interruption.SHUTDOWN:
                 await self._refuse(call, Draining(retry_after_seconds=1.0), send)
             case _Interruption.SEND_LATE:
-                abort = scope.get(ABORT_EXTENSION)
+                abort = scope.get(ABORT)
                 if abort is not None:
                     abort()
             case _Interruption.CLIENT_LEFT | None:
@@ -254,9 +262,9 @@ class Door:
     def _tick(self) -> None:
         """Look for waits that are too long; one timer for all requests."""
         self._ticker = None
-        now = self._clock.monotonic()
+        self._tick_count += 1
         for call in self._calls:
-            if call.late_at is not None and now >= call.late_at:
+            if call.late_at is not None and self._tick_count >= call.late_at:
                 call.late_at = None
                 call.interrupt(call.late)
         if self._calls:
@@ -301,6 +309,10 @@ class Door:
             return 500, error_headers(GatehouseError()), render_openai(GatehouseError())
 
 
+def _ticks(seconds: float) -> int:
+    return math.ceil(seconds / _TICK_SECONDS) + 1  # the first one may come at once
+
+
 def _allowed_methods(path: str) -> bytes:
     if path in _INFERENCE:
         return b"POST, OPTIONS"
@@ -313,5 +325,4 @@ async def _watch(receive: Receive, call: _Call) -> None:
     """Notice the client leaving; ends by itself when the response is complete."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    if not call.ended:
-        call.interrupt(_Interruption.CLIENT_LEFT)
+    call.client_left()

@@ -6,7 +6,7 @@ a client that leaves. The ticket is settled exactly once, before the last byte i
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from core.clock import Clock
@@ -38,6 +38,8 @@ _ERROR_BODY_SECONDS: Final = 5.0
 _TAIL_SECONDS: Final = 1.0  # for what comes after [DONE], so that the connection can be used again
 _RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
 _BACK_PRESSURE: Final = frozenset({429, 503})
+_JSON: Final = (b"content-type", b"application/json")
+_STREAM_HEADERS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,7 @@ class Deadlines:
     answer_bytes: int = 64 * 1024 * 1024  # bound of a non-streamed answer, which is held whole
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """What the door sends first."""
 
     status: int
@@ -77,9 +78,10 @@ class Exchange:
         """The last bytes have been handed out."""
         self._ready = ready
         self._client = client
-        self._clock = clock
+        self._now = clock.monotonic
         self._deadlines = deadlines
-        self._task: asyncio.Task[object] | None = None
+        self._ends_at = ready.request.received_at + deadlines.total_seconds
+        self._request_id = str(ready.request.request_id).encode()
         self._head: ResponseHead | None = None
         self._pending = b""
         self._endpoint: Endpoint | None = None  # of the attempt in flight
@@ -97,6 +99,7 @@ class Exchange:
         self._answer_content_bytes = 0
         self._engine_request_id: str | None = None
         self._aborted: GatehouseError | None = None
+        self._cancelled_by_abort: asyncio.Task[Any] | None = None
         self._late_failure: _AttemptFailed | None = None
         self._settlement: Settlement | None = None
 
@@ -105,18 +108,11 @@ class Exchange:
 
         Never raises a GatehouseError: a failure is an answer too, an error body in OpenAI's shape.
         """
-        self._task = asyncio.current_task()
         self._pending = await self._produce()
-        if self._head is None:
-            self._head = ResponseHead(
-                200,
-                [
-                    (b"content-type", b"text/event-stream; charset=utf-8"),
-                    (b"cache-control", b"no-cache"),
-                    *self._own_headers(),
-                ],
-            )
-        return self._head
+        head = self._head
+        if head is None:
+            head = self._head = ResponseHead(200, [*_STREAM_HEADERS, *self._own_headers()])
+        return head
 
     async def next_chunk(self) -> bytes:
         """The next bytes, b"" at the end (`finished` is true from the last bytes on)."""
@@ -129,15 +125,19 @@ class Exchange:
         self.finished = self._settlement is not None
         return chunk
 
-    def abort(self, error: GatehouseError) -> None:
-        """End it with `error` (this process shuts down): the client is told, the ticket settled."""
+    def abort(self, error: GatehouseError, task: asyncio.Task[Any]) -> None:
+        """End it with `error` (this process shuts down): the client is told, the ticket settled.
+
+        `task` is the one that awaits `open` or `next_chunk`.
+        """
         if self._settlement is not None or self._aborted is not None:
             return
         self._aborted = error
         if self._response is not None:
             self._response.fail(ConnectionLost("aborted"))
-        elif self._task is not None:
-            self._task.cancel()  # connecting, or waiting for the answer's head
+        else:  # connecting, or waiting for the answer's head
+            self._cancelled_by_abort = task
+            task.cancel()
 
     async def aclose(self) -> None:
         """The client has left, or has everything: closes what is open. May be called at any time, and twice."""
@@ -161,9 +161,9 @@ class Exchange:
                 except _AttemptFailed as error:
                     failure = error
                 except asyncio.CancelledError:
-                    if self._aborted is None or self._task is None:
+                    if self._aborted is None or self._cancelled_by_abort is None:
                         raise
-                    self._task.uncancel()
+                    self._cancelled_by_abort.uncancel()
                     failure = _AttemptFailed(self._aborted, retry=False, engine_fault=False)
             self._end_attempt(failed=failure.engine_fault and self._aborted is None)
             if self._aborted is not None or self._content_told or not failure.retry or not self._may_try_again():
@@ -187,31 +187,30 @@ class Exchange:
         if endpoint is None:
             raise _AttemptFailed(NoReadyInstance(retry_after_seconds=1.0), retry=False, engine_fault=False)
         ready = self._ready
+        parsed = ready.parsed
+        now = self._now()
         self._last_endpoint = endpoint
         self._attempts += 1
         self._tried |= {endpoint.instance_id}
         self._progress = 0
-        self._progress_at = self._clock.monotonic()
+        self._progress_at = now
         self._stream = None
-        body = splice(ready.request.body, ready.parsed, served_name=endpoint.served_name)
+        left = max(0.0, self._ends_at - now)
+        body = splice(ready.request.body, parsed, served_name=endpoint.served_name)
         response = self._response = await self._client.request(
             Origin(endpoint.host, endpoint.port),
-            request_head(ready.request, endpoint, stream=ready.parsed.stream, body_bytes=len(body)),
+            request_head(ready.request, endpoint, self._request_id, stream=parsed.stream, body_bytes=len(body)),
             body,
-            connect_seconds=min(self._deadlines.connect_seconds, self._total_left()),
-            head_seconds=self._time_left(),
+            connect_seconds=min(self._deadlines.connect_seconds, left),
+            head_seconds=min(self._deadlines.first_token_seconds, left) if parsed.stream else left,
         )
-        try:
-            self._inflater = inflater_for(response.header(b"content-encoding"), self._deadlines.answer_bytes)
-        except EncodingError as error:
-            raise BadResponse(str(error)) from error
+        self._inflater = _inflater(response, self._deadlines.answer_bytes) if response.content_encoding else None
         if response.status != 200:
             raise await self._refused(endpoint, response)
-        events = (response.header(b"content-type") or b"").startswith(b"text/event-stream")
-        if events and not ready.parsed.stream:
-            raise BadResponse("a stream where none was asked for")
-        if events:
-            self._stream = CompletionStream(client_model=ready.parsed.model, drop_usage=not ready.parsed.include_usage)
+        if response.content_type.startswith(b"text/event-stream"):
+            if not parsed.stream:
+                raise BadResponse("a stream where none was asked for")
+            self._stream = CompletionStream(client_model=parsed.model, drop_usage=not parsed.include_usage)
 
     async def _refused(self, endpoint: Endpoint, response: UpstreamResponse) -> _AttemptFailed:
         """The failure that an error answer amounts to."""
@@ -237,7 +236,7 @@ class Exchange:
         if stream is None:
             return await self._read_whole(response)
         while True:
-            data = await response.read(self._time_left())
+            data = await response.read(self._stream_left())
             ended = not data
             try:
                 if self._inflater is not None:
@@ -283,30 +282,27 @@ class Exchange:
         self._answer_content_bytes = answer.content_bytes
         self._engine_request_id = answer.engine_request_id
         self._content_told = True
-        self._head = ResponseHead(
-            200,
-            [
-                (b"content-type", b"application/json"),
-                (b"content-length", b"%d" % len(answer.body)),
-                *self._own_headers(),
-            ],
-        )
+        self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(answer.body)), *self._own_headers()])
         return await self._succeed(answer.body)
 
     async def _read_body(self, response: UpstreamResponse, limit: int, seconds: float) -> bytes:
-        until = self._clock.monotonic() + seconds
+        data = await response.read(seconds)
+        if response.drained and self._inflater is None and len(data) <= limit:
+            return data  # as nearly always: it came in one piece
+        until = self._now() + seconds
         parts: list[bytes] = []
         size = 0
-        while data := await response.read(max(0.0, until - self._clock.monotonic())):
+        while data:
             if self._inflater is not None:
                 data = self._inflate(data)
             size += len(data)
             if size > limit:
                 raise BadResponse(f"an answer of more than {limit} bytes")
             parts.append(data)
+            data = await response.read(max(0.0, until - self._now()))
         if self._inflater is not None:
             self._inflate(b"")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def _inflate(self, data: bytes) -> bytes:
         assert self._inflater is not None
@@ -319,16 +315,13 @@ class Exchange:
         return b""
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        headers = self._ready.response_headers
-        if any(name == b"x-request-id" for name, _ in headers):
-            return headers
-        return [*headers, (b"x-request-id", str(self._ready.request.request_id).encode())]
+        return [*self._ready.response_headers, (b"x-request-id", self._request_id)]
 
     # Ends
 
     async def _succeed(self, last: bytes) -> bytes:
         response, self._response = self._response, None
-        if response is not None:
+        if response is not None and not response.complete:
             response.release(_TAIL_SECONDS)
         self._end_attempt(failed=False)
         await self._settle(Outcome.SUCCESS, 200)
@@ -338,14 +331,8 @@ class Exchange:
         body = render_openai(error)
         told = self._head is not None or self._content_told
         if not told:
-            self._head = ResponseHead(
-                error.status,
-                [
-                    *error_headers(error),
-                    (b"content-length", b"%d" % len(body)),
-                    *self._own_headers(),
-                ],
-            )
+            headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *self._own_headers()]
+            self._head = ResponseHead(error.status, headers)
         outcome = Outcome.TRUNCATED if self._content_told else Outcome.FAILED
         await self._settle(outcome, 200 if told else error.status, error.code)
         return render_openai_event(error) if told else body
@@ -365,7 +352,7 @@ class Exchange:
             outcome=outcome,
             status=status,
             usage=self._counted_usage(),
-            duration_seconds=self._clock.monotonic() - self._ready.request.received_at,
+            duration_seconds=self._now() - self._ready.request.received_at,
             ttft_seconds=self._ttft_seconds,
             endpoint=self._last_endpoint,
             engine_request_id=self._engine_request_id,
@@ -396,7 +383,7 @@ class Exchange:
         """Take over what a stream has said so far."""
         if stream.progress != self._progress:
             self._progress = stream.progress
-            self._progress_at = self._clock.monotonic()
+            self._progress_at = self._now()
             self._usage = stream.usage
             self._engine_request_id = stream.engine_request_id
             if self._ttft_seconds is None and stream.content_events:
@@ -404,15 +391,20 @@ class Exchange:
         self._content_told = stream.committed
 
     def _total_left(self) -> float:
-        return max(0.0, self._ready.request.received_at + self._deadlines.total_seconds - self._clock.monotonic())
+        return max(0.0, self._ends_at - self._now())
 
-    def _time_left(self) -> float:
-        """Seconds until the nearest deadline of the phase that the answer is in."""
-        total = self._total_left()
-        if not self._ready.parsed.stream:
-            return total
-        longest = self._deadlines.inter_token_seconds if self._progress else self._deadlines.first_token_seconds
-        return min(total, max(0.0, self._progress_at + longest - self._clock.monotonic()))
+    def _stream_left(self) -> float:
+        """Seconds until a stream's next content is due."""
+        deadlines = self._deadlines
+        longest = deadlines.inter_token_seconds if self._progress else deadlines.first_token_seconds
+        return max(0.0, min(self._ends_at, self._progress_at + longest) - self._now())
+
+
+def _inflater(response: UpstreamResponse, limit: int) -> Inflater | None:
+    try:
+        return inflater_for(response.content_encoding, limit)
+    except EncodingError as error:
+        raise BadResponse(str(error)) from error
 
 
 def _tokens(size: int) -> int:

@@ -10,6 +10,15 @@ from gateway.relay.plan import Headers
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
+ABORT: Final = "gatehouse.abort"
+"""ASGI scope key, set by our server: a function that drops the client's connection at once."""
+
+ON_LEAVING: Final = "gatehouse.on_leaving"
+"""ASGI scope key, set by our server: a function that takes what is to be called when the client leaves.
+
+Cheaper than a task that waits in `receive` for it, which is what a server without the key gets.
+"""
+
 _LENGTH_DIGITS: Final = 18
 
 

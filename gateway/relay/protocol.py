@@ -1,18 +1,28 @@
-"""uvicorn's HTTP protocol with bounds on what a client may do outside of a request."""
+"""The relay's end of a client connection: uvicorn's HTTP protocol, bounded and made lean.
+
+Bounds: a deadline and a size for request heads, a cap on connections, errors in OpenAI's shape also
+for broken HTTP. Lean: a response's head and first bytes are one write, idle connections are looked
+after by one sweep instead of a timer each, and a client that leaves is told to the application by a
+call instead of a waiting task.
+"""
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Final, cast
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from core.errors import GatehouseError, InvalidRequest, Unavailable, error_headers, render_openai
-from gateway.relay.door import ABORT_EXTENSION
-from gateway.relay.guards import Message, Receive
+from gateway.relay.guards import ABORT, ON_LEAVING, Message, Receive
 
 _HARD_CAP_MARGIN: Final = 256
 _DISCARD_SECONDS: Final = 10.0
+_KNOWN_URL_BYTES: Final = 128  # most requests have one of a few targets, and those are short
 _upgrade_header = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
@@ -21,6 +31,7 @@ class ProtocolLimits:
     """Bounds of one connection: seconds, bytes, and how many connections there may be."""
 
     head_deadline_seconds: float = 10.0
+    keep_alive_seconds: float = 75.0
     head_bytes: int = 64 * 1024
     connection_cap: int = 4096
     discard_bytes: int = 64 * 1024 * 1024  # of a body whose request was refused already
@@ -48,8 +59,86 @@ class TooManyConnections(Unavailable):
     default_message: ClassVar[str] = "This gateway process has as many connections as it takes."
 
 
+class LeanCycle(RequestResponseCycle):
+    """One request and its response. The head waits for the first bytes of the body: one write, one segment."""
+
+    leaving: Callable[[], None] | None = None
+    _head: bytes = b""
+    _until_close = False  # HTTP/1.0 knows no chunks
+
+    async def send(self, message: Any) -> None:
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.body":
+            self._send_body(message.get("body", b""), more=message.get("more_body", False))
+        elif self.response_started:
+            raise RuntimeError("a response has one head")
+        else:
+            self.response_started = True
+            self.waiting_for_100_continue = False
+            self._head = self._render_head(message["status"], message["headers"])
+
+    def _render_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+        lines = [STATUS_LINE[status]]
+        self.chunked_encoding = True
+        closing = False
+        for name, value in (*self.default_headers, *headers):
+            lines.append(b"%b: %b\r\n" % (name, value))
+            if name == b"content-length":
+                self.chunked_encoding = False
+                self.expected_content_length = int(value)
+            elif name == b"connection" and value == b"close":
+                self.keep_alive = False
+                closing = True
+        if not self.keep_alive and not closing:
+            lines.append(b"connection: close\r\n")
+        if status in (204, 304):
+            self.chunked_encoding = False
+        elif self.chunked_encoding and self.scope["http_version"] == "1.0":
+            self.chunked_encoding = False
+            self._until_close = True
+        if self.chunked_encoding:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def _send_body(self, body: bytes, *, more: bool) -> None:
+        if not self.response_started or self.response_complete:
+            raise RuntimeError("a body belongs between a response's head and its end")
+        head, self._head = self._head, b""
+        if self.scope["method"] == "HEAD":
+            body = b""
+            self.expected_content_length = 0
+        elif self.chunked_encoding:
+            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            if not more:
+                body += b"0\r\n\r\n"
+        elif not self._until_close:
+            self.expected_content_length -= len(body)
+            if self.expected_content_length < 0 or (not more and self.expected_content_length):
+                raise RuntimeError("a response's body is as long as its head said")
+        data = head + body if head else body
+        if data:
+            self.transport.write(data)
+        if not more:
+            self.response_complete = True
+            self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
+
+    def on_leaving(self, call: Callable[[], None]) -> None:
+        """Have `call` called when the client leaves before the response is complete; at once if it has."""
+        if self.disconnected:
+            call()
+        else:
+            self.leaving = call
+
+
 class GuardedProtocol(HttpToolsProtocol):
-    """One client connection. `check` is called about once a second for each: no timer of its own."""
+    """One client connection. `check` is to be called about once a second: there are no timers of its own."""
 
     limits: ClassVar[ProtocolLimits] = ProtocolLimits()
 
@@ -58,6 +147,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_message = False
         self._head_since: float | None = self.loop.time()  # waiting for the rest of a head since then
         self._head_bytes = 0
+        self._idle_since: float | None = None  # between requests since then
         self._discarded = 0
         self._discarding_since: float | None = None
         over = len(self.connections) - self.limits.connection_cap
@@ -66,40 +156,102 @@ class GuardedProtocol(HttpToolsProtocol):
         elif over > 0:
             self.app = _too_many_connections
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        cycle = self.cycle
+        super().connection_lost(exc)
+        if _answering(cycle) and isinstance(cycle, LeanCycle) and cycle.leaving is not None:
+            cycle.leaving()
+        for waiting, _ in self.pipeline:  # never begun, and never to be
+            waiting.disconnected = True
+
     def check(self, now: float) -> None:
         """Close what has taken too long; `now` is loop time."""
+        limits = self.limits
         if self.transport.is_closing():
             return
-        if self._head_since is not None and now - self._head_since > self.limits.head_deadline_seconds:
+        if self._head_since is not None and now - self._head_since > limits.head_deadline_seconds:
             if self._head_bytes:
                 self._end_with(HeadTimeout())
             else:
                 self.transport.close()  # it never said anything
+        elif self._idle_since is not None and now - self._idle_since > limits.keep_alive_seconds:
+            self.transport.close()
         elif self._discarding_since is not None and now - self._discarding_since > _DISCARD_SECONDS:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        self._idle_since = None
         if not self._in_message and (b"pgrade:" in data or b"PGRADE:" in data):
             data = _without_upgrade(data)
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+            return
+        except httptools.HttpParserUpgrade:
+            pass  # refused by going on as if it had not been offered
         if self._head_since is not None:
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
                 self._end_with(HeadTooLarge())
-        elif not self._in_message and not _answering(self.cycle):
-            self._head_since = self.loop.time()  # blank lines: the keep-alive timer is off, so the head's is on
+        elif not self._in_message and not _answering(self.cycle) and self._idle_since is None:
+            self._head_since = self.loop.time()  # blank lines: a head is on its way
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         self._in_message = True
         self._head_bytes = 0
         if self._head_since is None:
             self._head_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
+        """As uvicorn's, less what the relay has no use for (websockets, root path, its concurrency limit)."""
         self._head_since = None
-        self.scope[ABORT_EXTENSION] = self.transport.abort  # type: ignore[typeddict-unknown-key]  # ASGI leaves room for servers' own
-        super().on_headers_complete()
+        parser = self.parser
+        version = parser.get_http_version()
+        url = self.url
+        path, raw_path, query = _split_known_url(url) if len(url) < _KNOWN_URL_BYTES else _split_url(url)
+        self.scope = cast(
+            Any,
+            {
+                "type": "http",
+                "asgi": {"version": "3.0", "spec_version": "2.3"},
+                "http_version": version,
+                "server": self.server,
+                "client": self.client,
+                "scheme": self.scheme,
+                "method": parser.get_method().decode("ascii"),
+                "root_path": "",
+                "path": path,
+                "raw_path": raw_path,
+                "query_string": query,
+                "headers": self.headers,
+                "state": {},
+                ABORT: self.transport.abort,
+            },
+        )
+        before: RequestResponseCycle | None = self.cycle
+        self.cycle = cycle = LeanCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        cast(Any, self.scope)[ON_LEAVING] = cycle.on_leaving
+        if _answering(before):
+            self.flow.pause_reading()  # pipelined: its turn comes when the one before it is answered
+            self.pipeline.appendleft((cycle, self.app))
+        else:
+            self._start_asgi_task(cycle, self.app)
 
     def on_body(self, body: bytes) -> None:
         if self.cycle.response_complete:
@@ -118,6 +270,17 @@ class GuardedProtocol(HttpToolsProtocol):
         self._discarded = 0
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        else:
+            self._idle_since = self.loop.time()
+
     def send_400_response(self, msg: str) -> None:
         if _answering(self.cycle):
             self.transport.abort()  # an answer is under way; a second one inside it would corrupt it
@@ -135,6 +298,17 @@ class GuardedProtocol(HttpToolsProtocol):
 def _answering(cycle: RequestResponseCycle | None) -> bool:
     """Whether a response is under way; there is no cycle before the first request."""
     return cycle is not None and not cycle.response_complete
+
+
+def _split_url(url: bytes) -> tuple[str, bytes, bytes]:
+    """Path, raw path and query of a request target. Raises httptools' error for one that is none."""
+    parsed = httptools.parse_url(url)
+    raw_path = parsed.path or b"/"
+    path = raw_path.decode("ascii")
+    return unquote(path) if "%" in path else path, raw_path, parsed.query or b""
+
+
+_split_known_url = lru_cache(maxsize=256)(_split_url)
 
 
 def _without_upgrade(data: bytes) -> bytes:

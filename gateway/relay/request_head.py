@@ -17,19 +17,21 @@ _PASSED: Final = {
 _UNSAFE: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
-def request_head(request: SlimRequest, endpoint: Endpoint, *, stream: bool, body_bytes: int) -> bytes:
+def request_head(
+    request: SlimRequest, endpoint: Endpoint, request_id: bytes, *, stream: bool, body_bytes: int
+) -> bytes:
     """Request line and headers, up to and including the blank line."""
-    parts = [
+    trace = b""
+    for name, value in request.headers:
+        if name in _PASSED and _PASSED[name].fullmatch(value):
+            trace += b"%b: %b\r\n" % (name, value)
+    return b"%b%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n" % (
         _fixed_head(endpoint.host, endpoint.port, endpoint.base_path + request.path, endpoint.authorization),
         b"accept: text/event-stream\r\n" if stream else b"accept: application/json\r\n",
-        b"x-request-id: %b\r\ncontent-length: %d\r\n" % (str(request.request_id).encode(), body_bytes),
-    ]
-    for name, value in request.headers:
-        grammar = _PASSED.get(name)
-        if grammar is not None and grammar.fullmatch(value):
-            parts.append(b"%b: %b\r\n" % (name, value))
-    parts.append(b"\r\n")
-    return b"".join(parts)
+        request_id,
+        body_bytes,
+        trace,
+    )
 
 
 @lru_cache(maxsize=4096)

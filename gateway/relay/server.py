@@ -40,7 +40,7 @@ class ServerLimits:
     """Bounds of the relay's server: seconds and counts."""
 
     head_deadline_seconds: float = 10.0
-    keep_alive_seconds: int = 75
+    keep_alive_seconds: float = 75.0
     connection_cap: int = 4096
     drain_notice_seconds: float = 5.0
     drain_deadline_seconds: float = 45.0
@@ -141,12 +141,13 @@ class RelayServer(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=self._limits.keep_alive_seconds,
             backlog=_BACKLOG,
         )
         super().__init__(config)
         GuardedProtocol.limits = ProtocolLimits(
-            head_deadline_seconds=self._limits.head_deadline_seconds, connection_cap=self._limits.connection_cap
+            head_deadline_seconds=self._limits.head_deadline_seconds,
+            keep_alive_seconds=self._limits.keep_alive_seconds,
+            connection_cap=self._limits.connection_cap,
         )
 
         # Its notices are not ours to tell, and a line for each broken request is a way to fill a disk.

@@ -120,13 +120,12 @@ def splice(body: bytes, parsed: ParsedBody, *, served_name: str) -> bytes:
 
     Everything else stays byte for byte as the client wrote it.
     """
-    edits: list[tuple[int, int, bytes]] = []
-    if parsed.model != served_name:
-        start, end = parsed.spans["model"][2:]
-        edits.append((start, end, msgspec.json.encode(served_name)))
+    _, _, start, end = parsed.spans["model"]
+    name = msgspec.json.encode(served_name) if parsed.model != served_name else body[start:end]
     if parsed.stream and not parsed.include_usage:
-        edits.append(_ask_for_usage(body, parsed.spans.get("stream_options")))
-    return apply_edits(body, edits)
+        usage = _ask_for_usage(body, parsed.spans.get("stream_options"))
+        return apply_edits(body, [(start, end, name), usage])
+    return b"".join((body[:start], name, body[end:]))
 
 
 def apply_edits(body: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:

@@ -9,6 +9,7 @@ import asyncio
 import ssl
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.relay.connection import (
     ConnectFailed,
@@ -21,8 +22,7 @@ from gateway.relay.connection import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where connections go; one pool each."""
 
     host: str
