@@ -20,6 +20,7 @@ from core.embedded.valkey import ValkeyServer
 
 _FOLDER_PREFIX: Final = "gatehouse-tests-"
 _SERVERS_VARIABLE: Final = "GATEHOUSE_TEST_SERVERS"
+_KEPT_VARIABLES: Final = (_SERVERS_VARIABLE, "GATEHOUSE_SHOTS")  # the latter: where tests keep screenshots
 _VALKEY_DATABASES: Final = 64
 
 _postgres: PostgresServer | None = None
@@ -71,7 +72,7 @@ def _point_at_servers(worker: str) -> None:
     number = 0 if worker == "main" else int(worker.removeprefix("gw")) + 1
     var_dir = Path(folder) / f"var-{worker}"
     (var_dir / "run").mkdir(parents=True, exist_ok=True)
-    for name in [name for name in os.environ if name.startswith("GATEHOUSE_") and name != _SERVERS_VARIABLE]:
+    for name in [name for name in os.environ if name.startswith("GATEHOUSE_") and name not in _KEPT_VARIABLES]:
         del os.environ[name]  # what the developer set for a running house is not meant for tests
     os.environ.update(
         {

@@ -32,7 +32,9 @@ export class LiveChannel {
     const socket = new WebSocket(`${scheme}//${location.host}${this.path}`);
     this.socket = socket;
     this.sequence = -1;
-    socket.addEventListener("message", (event) => this.receive(JSON.parse(event.data)));
+    socket.addEventListener("message", (event) => {
+      if (this.socket === socket) this.receive(JSON.parse(event.data));
+    });
     socket.addEventListener("close", (event) => {
       if (this.socket !== socket) return;
       this.socket = null;
@@ -51,7 +53,9 @@ export class LiveChannel {
     clearTimeout(this.retry);
     const socket = this.socket;
     this.socket = null;
-    socket?.close();
+    // Closing a socket that is still connecting is reported as an error; wait until it has.
+    if (socket?.readyState === WebSocket.CONNECTING) socket.addEventListener("open", () => socket.close());
+    else socket?.close();
     if (this.state !== "denied") this.setState("paused");
   }
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
@@ -40,7 +40,7 @@ def session_of(user: User | None) -> str:
 
 
 @asynccontextmanager
-async def socket(session_key: str, *, origin: str = "http://testserver") -> AsyncIterator[ApplicationCommunicator]:
+async def socket(session_key: str, *, origin: str = "http://testserver") -> AsyncIterator[Any]:
     """A websocket to the console's channel, asked for and not yet answered."""
     scope = {
         "type": "websocket",
@@ -52,7 +52,8 @@ async def socket(session_key: str, *, origin: str = "http://testserver") -> Asyn
             (b"cookie", f"sessionid={session_key}".encode()),
         ],
     }
-    communicator = ApplicationCommunicator(SessionMiddlewareStack(URLRouter(websocket_urlpatterns)), scope)
+    application: Any = SessionMiddlewareStack(URLRouter(cast("list[Any]", websocket_urlpatterns)))
+    communicator: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]  # asgiref's
     await communicator.send_input({"type": "websocket.connect"})
     try:
         yield communicator
@@ -61,12 +62,12 @@ async def socket(session_key: str, *, origin: str = "http://testserver") -> Asyn
         await communicator.wait(DEADLINE)
 
 
-async def answer_of(communicator: ApplicationCommunicator) -> dict[str, Any]:
+async def answer_of(communicator: Any) -> dict[str, Any]:
     message: dict[str, Any] = await communicator.receive_output(timeout=DEADLINE)
     return message
 
 
-async def frame_of(communicator: ApplicationCommunicator) -> dict[str, Any]:
+async def frame_of(communicator: Any) -> dict[str, Any]:
     frame: dict[str, Any] = json.loads((await answer_of(communicator))["text"])
     return frame
 

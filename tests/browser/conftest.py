@@ -1,0 +1,135 @@
+"""A real Chromium against the real web application; skipped, saying so, where either is missing."""
+
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import uvicorn
+from pytest_django import Settings
+
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
+
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS: Final = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DEADLINE_MS: Final = 15_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+def is_complaint(message: "ConsoleMessage") -> bool:
+    """Chromium reports every 4xx answer; a form that is sent back (422) is one that the page expects."""
+    return message.type in ("error", "warning") and "status of 422" not in message.text
+
+
+class Web:
+    """The web application under uvicorn in a thread of this process, so that tests reach into it."""
+
+    def __init__(self) -> None:
+        with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+            self.port: int = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        config = uvicorn.Config(
+            "config.asgi:application",
+            host="127.0.0.1",
+            port=self.port,
+            lifespan="off",  # pages need no connections to engines
+            log_level="warning",
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        wait_until(lambda: self._server.started, "the web server did not start", deadline_seconds=30)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(timeout=15)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> "Iterator[Browser]":
+    playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright_api.sync_playwright() as playwright:
+        # Playwright's synchronous API runs a loop in this thread; Django would then refuse every query here.
+        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def web(transactional_db: None, settings: Settings) -> Iterator[Web]:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    running = Web()
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def open_page(chromium: "Browser", web: Web) -> "Iterator[Callable[..., Page]]":
+    """A page in a context of its own: `open_page(theme=, language=, width=)`.
+
+    At the end, no page may have said anything on its console or asked another host for anything.
+    """
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def make(*, theme: str = "light", language: str = "en", width: int = 1600, height: int = 1000) -> "Page":
+        context = chromium.new_context(base_url=web.url, viewport={"width": width, "height": height})
+        context.add_cookies([{"name": "django_language", "value": language, "url": web.url}])
+        context.add_init_script(f"localStorage.setItem('gatehouse.theme', '{theme}')")
+        context.set_default_timeout(DEADLINE_MS)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: complaints.append(m.text) if is_complaint(m) else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request", lambda r: None if r.url.startswith((web.url, "data:", "blob:")) else complaints.append(r.url)
+        )
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def shoot() -> "Callable[[Page, str], None]":
+    """Keeps a screenshot where GATEHOUSE_SHOTS names a folder."""
+    folder = os.environ.get("GATEHOUSE_SHOTS")
+
+    def save(page: "Page", name: str) -> None:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+    return save

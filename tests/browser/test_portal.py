@@ -1,0 +1,116 @@
+"""The portal in Chromium: keys and usage."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tenants.models import ApiKey, TenantRole
+from tests.browser.conftest import Web
+from tests.browser.walk import log_in
+from tests.dashboard.people import minutes_ago, pool, tenant, usage
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenPage = Callable[..., "Page"]
+Shoot = Callable[["Page", str], None]
+
+
+@pytest.fixture(autouse=True)
+def _acme(web: Web) -> None:
+    acme = tenant("acme", ada=TenantRole.OWNER, vic=TenantRole.VIEWER)
+    pool()
+    for minute in range(1, 50, 3):
+        usage(acme, at=minutes_ago(minute), model=f"model-{minute % 4}", tokens=1000 * minute)
+
+
+def test_key_is_made_shown_once_and_revoked(open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/keys/")
+    page.get_by_role("link", name="New key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").wait_for()
+    shoot(page, "key-new")
+    dialog.get_by_role("button", name="Make key").click()
+    dialog.get_by_text("This field is required.").wait_for()
+    dialog.get_by_label("Name").fill("search-prod")
+    dialog.get_by_label("qwen3-8b").check()
+    dialog.get_by_role("button", name="Make key").click()
+    secret = dialog.get_by_role("textbox", name="API key").input_value()
+    assert secret.startswith("sk-gh-")
+    assert len(secret) > 40
+    shoot(page, "key-created")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    dialog.get_by_role("button", name="Copy").click()
+    page.locator(".copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == secret
+    page.keyboard.press("Escape")
+    page.get_by_text("search-prod").wait_for()
+    assert secret not in page.content()
+    key = ApiKey.objects.get(name="search-prod")
+    assert key.allowed_models == ["qwen3-8b"]
+    page.get_by_role("link", name="Revoke search-prod").click()
+    dialog.get_by_text("is answered with 401").wait_for()
+    shoot(page, "key-revoke")
+    dialog.get_by_role("link", name="Keep it").click()
+    assert not dialog.is_visible()
+    page.get_by_role("link", name="Revoke search-prod").click()
+    dialog.get_by_role("button", name="Revoke key").click()
+    page.get_by_text("is revoked").wait_for()
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+
+
+def test_viewer_is_offered_no_keys(open_page: OpenPage) -> None:
+    page = open_page()
+    log_in(page, "vic", then="/t/acme/keys/")
+    page.get_by_text("Your role may look at keys").wait_for()
+    assert page.get_by_role("link", name="New key").count() == 0
+    assert page.get_by_text("Revoke", exact=True).count() == 0
+
+
+@pytest.mark.parametrize(("theme", "language"), [("light", "en"), ("dark", "zh-hans")])
+def test_usage_chart_is_drawn_and_follows_the_theme(
+    open_page: OpenPage, shoot: Shoot, theme: str, language: str
+) -> None:
+    page = open_page(theme=theme, language=language)
+    log_in(page, "ada", then="/t/acme/usage/%3Frange=1h")
+    page.locator("#usage-chart .point").first.wait_for(state="attached")
+    assert page.locator("#usage-chart .trace.bars").count() == 4
+    shoot(page, f"usage-{theme}-{language}")
+    fill = "getComputedStyle(document.querySelector('#usage-chart .point path')).fill"
+    before = page.evaluate(fill)
+    page.locator("details.menu summary").nth(-1).click()
+    page.locator(f'[data-set-theme="{"light" if theme == "dark" else "dark"}"]').click()
+    wait_until(lambda: page.evaluate(fill) != before, "the chart keeps the old theme's colours")
+
+
+def test_range_stands_in_the_address(open_page: OpenPage) -> None:
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/usage/")
+    page.get_by_role("link", name="7 d").click()
+    page.wait_for_url("**/usage/?range=7d")
+    assert page.get_by_role("link", name="7 d").get_attribute("aria-current") == "true"
+    page.get_by_text("Show as a table").click()
+    assert page.get_by_role("region", name="Tokens by model").locator("tbody tr").count() == 56
+
+
+def test_quick_start_switches_examples_by_keyboard(open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page()
+    log_in(page, "ada")
+    shoot(page, "quick-start")
+    page.get_by_role("tab", name="curl").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#snippet-python").is_visible()
+    assert not page.locator("#snippet-curl").is_visible()
+
+
+def test_tenant_is_switched(open_page: OpenPage) -> None:
+    tenant("bank", ada=TenantRole.VIEWER)
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/")
+    page.get_by_label("Switch tenant").click()
+    page.get_by_role("link", name="Bank").click()
+    page.wait_for_url("**/t/bank/")
