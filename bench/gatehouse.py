@@ -83,7 +83,7 @@ def gatehouse(upstream_port: int, folder: Path, *, cpus: Sequence[int] | None) -
                 settled=ledger.settled,
                 helpers=helpers,
             )
-            for name, secret in (("gatehouse_limited", limited_key), ("gatehouse", free_key))
+            for name, secret in (("gatehouse", free_key), ("gatehouse_limited", limited_key))
         ]
 
 

@@ -21,15 +21,15 @@ class Plan:
 
     rounds: int = 3
     warm_up_requests: int = 2_000
-    requests: int = 10_000
-    concurrency: int = 16
+    requests: int = 8_000
+    saturating_requests: int = 6_000
+    saturating_concurrency: int = 16
     streams: int = 64
     stream_concurrency: int = 32
     stream_events: int = 200
     stream_pace_us: int = 10_000
     ttft_streams: int = 400
     ttft_rate: float = 100.0
-    half_load_requests: int = 3_000
     slow_streams: int = 500
     slow_events: int = 40
     slow_pace_us: int = 250_000
@@ -39,11 +39,11 @@ QUICK: Final = Plan(
     rounds=1,
     warm_up_requests=50,
     requests=200,
+    saturating_requests=100,
     streams=4,
     stream_concurrency=4,
     stream_events=20,
     ttft_streams=20,
-    half_load_requests=50,
     slow_streams=20,
     slow_events=4,
     slow_pace_us=50_000,
@@ -55,6 +55,9 @@ class Round:
     """What one round saw on one proxy; CPU in microseconds, None for no proxy at all."""
 
     request_us: float | None = None
+    """At the one rate that all proxies are asked to carry, half of what ours can."""
+    saturated_us: float | None = None
+    """With as many at once as keep it busy all the time."""
     requests_per_second: float = 0.0
     event_us: float | None = None
     events_per_read: float = 0.0
@@ -111,8 +114,11 @@ class _Meter:
         return {name: (now[name] - start) * 1e6 / count for name, start in self._start.items()}
 
 
-def measure_round(proxy: Proxy, plan: Plan, *, half_load_rate: float, cpus: Sequence[int] | None) -> Round:
-    """All stretches of one round. Failed requests end up as complaints, never as numbers alone."""
+def measure_round(proxy: Proxy, plan: Plan, *, rate: float, cpus: Sequence[int] | None) -> Round:
+    """All stretches of one round, requests at `rate` a second.
+
+    Failed requests end up as complaints, never as numbers alone.
+    """
     seen = Round()
 
     def load(what: str, body: Mapping[str, object], **options: object) -> LoadResult:
@@ -123,12 +129,18 @@ def measure_round(proxy: Proxy, plan: Plan, *, half_load_rate: float, cpus: Sequ
             seen.complaints.append(f"{proxy.name}, {what}: {complaint}")
         return result
 
-    load("warm-up", chat(), requests=plan.warm_up_requests, concurrency=plan.concurrency)
+    load("warm-up", chat(), requests=plan.warm_up_requests, concurrency=plan.saturating_concurrency)
     meter = _Meter(proxy)
-    result = load("requests", chat(), requests=plan.requests, concurrency=plan.concurrency)
+    result = load("requests", chat(), requests=plan.requests, concurrency=64, rate=rate)
     costs = meter.all_us(plan.requests)
     seen.request_us = costs.pop("", None)
     seen.helper_request_us = costs
+    seen.half_load_ms = result.latency_ms
+
+    meter = _Meter(proxy)
+    concurrency = plan.saturating_concurrency
+    result = load("saturation", chat(), requests=plan.saturating_requests, concurrency=concurrency)
+    seen.saturated_us = meter.own_us(plan.saturating_requests)
     seen.requests_per_second = result.requests / result.seconds
 
     meter = _Meter(proxy)
@@ -142,8 +154,6 @@ def measure_round(proxy: Proxy, plan: Plan, *, half_load_rate: float, cpus: Sequ
     body = chat(events=8, pace_us=1_000)
     result = load("first tokens", body, requests=plan.ttft_streams, concurrency=64, rate=plan.ttft_rate, events=8)
     seen.ttft_ms = result.ttft_ms
-    result = load("half load", chat(), requests=plan.half_load_requests, concurrency=64, rate=half_load_rate)
-    seen.half_load_ms = result.latency_ms
     return seen
 
 

@@ -42,6 +42,8 @@ def _entry(
         "event_us": _rounded(median([r.event_us for r in rounds])),
         "request_vs_nginx": _rounded(_paired(rounds, nginx, "request_us")),
         "event_vs_nginx": _rounded(_paired(rounds, nginx, "event_us")),
+        "saturated_us": _rounded(median([r.saturated_us for r in rounds])),
+        "saturated_vs_nginx": _rounded(_paired(rounds, nginx, "saturated_us")),
         "request_us_rounds": [_rounded(r.request_us) for r in rounds],
         "event_us_rounds": [_rounded(r.event_us) for r in rounds],
         "events_per_read": _rounded(median([r.events_per_read for r in rounds]), 3),
@@ -69,7 +71,7 @@ def summarise(
     slow: Mapping[str, SlowStreams],
     plan: Plan,
     *,
-    half_load_rate: float,
+    rate: float,
     proxy_cpu: int | None,
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def summarise(
             "proxy_cpu": proxy_cpu,
             "load_average": [round(value, 2) for value in os.getloadavg()],
         },
-        "plan": plan_facts(plan) | {"half_load_rate": round(half_load_rate)},
+        "plan": plan_facts(plan) | {"rate": round(rate)},
         "proxies": proxies,
         "direct": {
             "requests_per_second": _rounded(median([r.requests_per_second for r in direct]), 0),
@@ -105,28 +107,32 @@ def summarise(
 _COLUMNS: Final = (
     ("request_us", "us/request"),
     ("request_vs_nginx", "x nginx"),
+    ("saturated_us", "us saturated"),
+    ("saturated_vs_nginx", "x nginx"),
     ("event_us", "us/event"),
     ("event_vs_nginx", "x nginx"),
     ("requests_per_second", "requests/s"),
     ("ttft_added_p50_ms", "TTFT +p50 ms"),
     ("ttft_added_p99_ms", "TTFT +p99 ms"),
-    ("half_load_added_p99_ms", "half load +p99 ms"),
+    ("half_load_added_p99_ms", "+p99 ms"),
 )
 
 
 def table(result: Mapping[str, Any]) -> str:
     """The result as text, one line a proxy, then what has no column."""
-    lines = ["".join([f"{'proxy':<20}", *(f"{title:>19}" for _, title in _COLUMNS)])]
+    rate = result["plan"]["rate"]
+    lines = [f"CPU of each proxy at {rate} requests/s, then saturated; medians of {result['plan']['rounds']} rounds"]
+    lines += ["".join([f"{'proxy':<20}", *(f"{title:>17}" for _, title in _COLUMNS)])]
     for name, entry in result["proxies"].items():
         cells = ["-" if entry[key] is None else f"{entry[key]:,}" for key, _ in _COLUMNS]
-        lines.append("".join([f"{name:<20}", *(f"{cell:>19}" for cell in cells)]))
+        lines.append("".join([f"{name:<20}", *(f"{cell:>17}" for cell in cells)]))
     for name, entry in result["proxies"].items():
         slow = entry.get("slow_streams")
         if slow:
             memory = "" if slow["kib_per_stream"] is None else f", {slow['kib_per_stream']} KiB each"
             outcome = f"{slow['failed']} failed, longest gap {slow['longest_gap_ms']} ms{memory}"
             lines.append(f"{name}: {slow['count']} slow streams, {outcome}")
-        costs = [key for key in entry if key.endswith("_us") and key not in ("request_us", "event_us")]
+        costs = [key for key in entry if key.endswith("_us") and key not in ("request_us", "saturated_us", "event_us")]
         helpers = [f"{key.removesuffix('_us')} {entry[key]} us" for key in costs]
         if helpers:
             lines.append(f"{name}: beside it, per request: {', '.join(helpers)}")

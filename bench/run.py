@@ -87,29 +87,39 @@ def _measure(plan: Plan, names: set[str]) -> dict[str, object]:
 
             ours = stack.enter_context(gatehouse(upstream.port, folder, cpus=proxy_cpus))
             proxies += [proxy for proxy in ours if proxy.name in names]
-        rate = _half_load_rate(proxies, plan)
+        rate = _half_load(proxies, plan)
         for number in range(plan.rounds):
             turn = number % len(proxies)
             for proxy in proxies[turn:] + proxies[:turn]:
                 print(f"round {number + 1} of {plan.rounds}: {proxy.name}", file=sys.stderr, flush=True)
-                measured = measure_round(proxy, plan, half_load_rate=rate, cpus=other_cpus)
+                measured = measure_round(proxy, plan, rate=rate, cpus=other_cpus)
                 rounds.setdefault(proxy.name, []).append(measured)
-        for proxy in proxies:
+        for proxy in _one_per_process(proxies):
             print(f"{plan.slow_streams} slow streams: {proxy.name}", file=sys.stderr, flush=True)
             slow[proxy.name] = measure_slow_streams(proxy, plan, cpus=other_cpus)
         ordered = {proxy.name: rounds[proxy.name] for proxy in proxies}
-        return summarise(
-            ordered, slow, plan, half_load_rate=rate, proxy_cpu=proxy_cpus[0] if proxy_cpus else None, notes=notes
+        return summarise(ordered, slow, plan, rate=rate, proxy_cpu=proxy_cpus[0] if proxy_cpus else None, notes=notes)
+
+
+def _one_per_process(proxies: Sequence[Proxy]) -> list[Proxy]:
+    """The first of those that are one process seen with several keys: it grows its memory once."""
+    first = {proxy.pid: proxy for proxy in reversed(proxies)}
+    return [proxy for proxy in proxies if first[proxy.pid] is proxy]
+
+
+def _half_load(proxies: Sequence[Proxy], plan: Plan) -> float:
+    """Requests a second: half of what ours can do (else the last proxy), for all to carry.
+
+    Compared at one load, because CPU per request falls with load: a busy proxy takes many requests at a wake-up.
+    """
+    proxy = next((proxy for proxy in proxies if proxy.name.startswith("gatehouse")), proxies[-1])
+    for _ in range(2):  # the first time warms up
+        concurrency = plan.saturating_concurrency
+        seen = send_load(
+            proxy.port, chat(), requests=plan.warm_up_requests, concurrency=concurrency, headers=proxy.headers
         )
-
-
-def _half_load_rate(proxies: Sequence[Proxy], plan: Plan) -> float:
-    """Half of what ours can do (the last proxy listed), so that all are compared at one load."""
-    proxy = proxies[-1]
-    requests = plan.warm_up_requests
-    seen = send_load(proxy.port, chat(), requests=requests, concurrency=plan.concurrency, headers=proxy.headers)
-    if seen.ok == 0:
-        raise ToolError(f"{proxy.name} answered no request: {seen.complaint}")
-    if complaint := proxy.settled(seen.ok, seen.failed):
-        raise ToolError(complaint)
+        if seen.ok == 0:
+            raise ToolError(f"{proxy.name} answered no request: {seen.complaint}")
+        if complaint := proxy.settled(seen.ok, seen.failed):
+            raise ToolError(complaint)
     return max(10.0, seen.requests / seen.seconds / 2)

@@ -18,6 +18,7 @@ def rounds(*request_us: float, ttft: float = 1.0, complaint: str | None = None) 
         Round(
             request_us=us,
             requests_per_second=1e6 / us,
+            saturated_us=us / 2,
             event_us=us / 2,
             events_per_read=1.0,
             ttft_ms=spread(ttft, ttft * 2),
@@ -35,7 +36,7 @@ SLOW = {"gatehouse": SlowStreams(500, 0, 10.0, 260.0, 12.34, None)}
 
 def result(gatehouse: list[Round], nginx: list[Round] | None) -> dict[str, Any]:
     seen = {"direct": DIRECT, "gatehouse": gatehouse} | ({"nginx": nginx} if nginx else {})
-    return summarise(seen, SLOW, Plan(), half_load_rate=1234.4, proxy_cpu=1)
+    return summarise(seen, SLOW, Plan(), rate=1234.4, proxy_cpu=1)
 
 
 def test_the_ratio_is_the_median_of_ratios_within_a_round() -> None:
