@@ -42,7 +42,7 @@ class Pool:
         self.folder = folder
         self.web_port = free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._environ = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE_")} | {
+        self.environ = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE_")} | {
             "DJANGO_SETTINGS_MODULE": "config.settings",
             "DATABASE_URL": database_url,
             "GATEHOUSE_VAR_DIR": str(folder / "var"),
@@ -92,7 +92,7 @@ class Pool:
         number = len(self._processes)
         with (self.folder / f"{number:02}-{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=self._environ | (environ or {}), stdout=log, stderr=subprocess.STDOUT
+                command, cwd=ROOT, env=self.environ | (environ or {}), stdout=log, stderr=subprocess.STDOUT
             )
         self._processes.append(process)
         return process
