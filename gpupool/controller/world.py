@@ -1,5 +1,6 @@
 """Reads the world that the reconcile policy decides about."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from uuid import UUID
@@ -17,7 +18,7 @@ from gpupool.models import (
     NodeState,
     VersionState,
 )
-from gpupool.policies.instance import State
+from gpupool.policies.instance import COMING_OR_UP, State
 from gpupool.policies.placement import DeviceView, Need
 from gpupool.policies.reconcile import InstanceView, NodeView, VersionView, World
 
@@ -48,18 +49,24 @@ def read_world(
         .annotate(total=Sum("memory_bytes"))
         .order_by("device_id")
     )
+    coming = Counter(
+        instance.version_id
+        for instance in instances
+        if instance.desire == InstanceDesire.RUNNING and State(instance.state) in COMING_OR_UP
+    )
     devices = Device.objects.select_related("node").order_by("pk")
     return World(
         now=now.timestamp(),
-        versions=[_version(version) for version in versions.order_by("pk")],
+        versions=[_version(version, coming[version.pk]) for version in versions.order_by("pk")],
         instances=[_instance(instance, answering) for instance in instances],
         nodes=[_node(node, connected, live_nodes) for node in Node.objects.order_by("pk")],
         devices=[_device(device, claimed.get(device.pk, 0), live_nodes) for device in devices],
     )
 
 
-def _version(version: ModelVersion) -> VersionView:
-    failures, last = _failures(version.pk)
+def _version(version: ModelVersion, coming: int) -> VersionView:
+    # Its history matters only where something has to be asked for.
+    failures, last = _failures(version.pk) if coming < version.replicas else (0, None)
     return VersionView(
         version_id=version.pk,
         label=f"{version.model.name} {version.name}",

@@ -231,7 +231,9 @@ class PostgresStore:
                 connection.cursor() as cursor,
             ):
                 yield cursor
-        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TimeoutError, OSError) as error:
+        except (PoolTimeout, TimeoutError) as error:
+            raise StoreUnavailable(f"PostgreSQL did not answer within {self._deadline_seconds:g} s") from error
+        except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             raise StoreUnavailable(str(error) or type(error).__name__) from error
 
     @asynccontextmanager
