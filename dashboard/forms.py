@@ -22,6 +22,11 @@ EXPIRIES: Final = (
 class LoginForm(AuthenticationForm):
     """Django's own, with an e-mail address as the name."""
 
+    error_messages = {
+        **AuthenticationForm.error_messages,
+        "invalid_login": _("This e-mail address and password do not belong together."),
+    }
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["username"].label = _("E-mail address")

@@ -1,5 +1,6 @@
 """The words that scripts need, sent along with the page in the reader's language."""
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from dashboard import labels
@@ -20,7 +21,8 @@ def script_strings() -> dict[str, object]:
         "stale": _("Stale"),
         "paused": _("Paused"),
         "denied": _("No permission"),
-        "as_of": _("as of %(time)s"),
+        "zone": str(timezone.get_current_timezone()),
+        "as_of": _("as of %(time)s · times in %(zone)s"),
         "failed": _("The server could not be reached. Try again."),
         "words": {
             "instance": {key: str(value) for key, value in labels.INSTANCE_STATES.items()},

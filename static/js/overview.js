@@ -75,12 +75,19 @@ function showFrame(frame) {
 
 function showLive(state) {
   showState(pill, state);
-  const old = state !== "live" && state !== "connecting";
+  // What one may no longer see must not stay on the screen.
+  page.querySelector("[data-denied]").hidden = state !== "denied";
+  page.querySelector("[data-allowed]").hidden = state === "denied";
+  const old = state !== "live" && state !== "connecting" && state !== "denied";
   page.classList.toggle("stale", old);
   asOf.hidden = !old || lastAt === null;
   if (!asOf.hidden) {
-    const time = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium" });
-    asOf.textContent = fill(words.as_of, { time: time.format(lastAt * 1000) });
+    const time = new Intl.DateTimeFormat(document.documentElement.lang, {
+      timeStyle: "medium",
+      hourCycle: "h23",
+      timeZone: words.zone,
+    });
+    asOf.textContent = fill(words.as_of, { time: time.format(lastAt * 1000), zone: words.zone });
   }
 }
 

@@ -102,6 +102,8 @@ def test_lost_role_is_told_and_not_tried_again(open_page: OpenPage, monkeypatch:
     wait_for_pill(page, "live")
     User.objects.update(platform_role="")
     wait_for_pill(page, "denied")
+    page.get_by_text("You may no longer see this").wait_for()
+    assert not page.get_by_text("Ready instances").is_visible()
 
 
 def test_theme_and_language_are_switched_and_remembered(open_page: OpenPage) -> None:

@@ -39,6 +39,7 @@ def index(request: HttpRequest) -> HttpResponse:
             "rows": [instance_row(instance) for instance in found],
             "found": found,
             "now": timezone.now(),
+            "zone": str(timezone.get_current_timezone()),
             "state": state,
             "search": search,
             "states": [(value, labels.word("instance", value), counts[value]) for value in labels.INSTANCE_STATES],
