@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+import structlog
 
 from gpupool.agent.state import MARK_VARIABLE
+
+log = structlog.get_logger(__name__)
 
 _POLL_SECONDS: Final = 0.25
 
@@ -145,8 +148,12 @@ def signal_group(pid: int, mark: str, number: signal.Signals) -> bool:
     """Signal the process group led by `pid` if it is still the process of `mark`; says whether it was."""
     if start_mark(pid) != mark:
         return False
-    with contextlib.suppress(ProcessLookupError):
+    try:
         os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        log.error("agent.engine_of_another_user", pid=pid)  # started by an agent under another user: only that may
     return True
 
 

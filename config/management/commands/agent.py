@@ -8,6 +8,7 @@ import signal
 from argparse import ArgumentParser
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
@@ -44,6 +45,7 @@ class Command(BaseCommand):
             raise CommandError(f"{node!r} cannot be a node's name: use letters, digits, dots and dashes.")
         if not environment.node_token:
             raise CommandError("GATEHOUSE_NODE_TOKEN is not set: it is the token that was shown for this node.")
+        structlog.contextvars.bind_contextvars(node=node)
         node_settings = NodeSettings(
             node=node,
             token=environment.node_token,

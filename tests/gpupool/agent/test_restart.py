@@ -98,6 +98,26 @@ async def test_an_engine_that_lost_its_lease_meanwhile_is_ended(web: FakeWeb, va
         assert start_mark(before.pid or 0) is None
 
 
+@pytest.mark.shows("P8")
+async def test_an_engine_that_nobody_knows_any_more_is_ended_on_return(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        before = await web.until_state(wish.instance_id, "ready")
+    web.forget()
+    await web.desire()  # deleted while the node was away
+    async with running_agent(web, var_dir):
+        await web.until(lambda: bool(web.hellos))
+        assert [fact.instance_id for fact in web.hellos[0].instances] == [wish.instance_id]
+        assert await serves(before)  # silence is no order
+        # What the web process answers to an engine that no row of its accounts for.
+        await web.desire(
+            row(devices=[], artefact_uri="", instance_id=wish.instance_id, state="stopped", engine="", engine_args={})
+        )
+        await web.until_state(wish.instance_id, "stopped")
+        assert start_mark(before.pid or 0) is None
+
+
 async def test_told_so_an_agent_takes_its_engines_with_it(web: FakeWeb, var_dir: Path) -> None:
     agent = await agent_process(web, var_dir, "--stop-engines-on-exit")
     wish = row(devices=[await own_device(web)], artefact_uri=TINY_URI)
