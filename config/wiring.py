@@ -20,6 +20,7 @@ from core.env import SettingsError
 from core.ids import uuid7
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
+from gateway.relay.adopt import Adopter
 from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.follower import Follower
 from gateway.relay.limits import ValkeyRateLimiter
@@ -108,6 +109,7 @@ class RelayRuntime:
                 read_mark=self._follower.read_mark,
             )
             self._spawn(self._outbox.run())
+            self._spawn(Adopter(self._settler, env.var_dir / SPOOL_FOLDER).run())
         if env.valkey_scratch_url:
             self._spawn(_follow_hints(env.valkey_scratch_url, self._follower))
         await self._follower.start()

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from core.clock import Clock
 from core.errors import LedgerUnavailable
@@ -41,6 +42,8 @@ class Settler:
         self._on_row = on_row
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool")
         self._sync_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._left_nothing = False
 
     def open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody) -> "SpoolTicket":
         """Note the request before it is forwarded. Raises LedgerUnavailable when it cannot be noted."""
@@ -108,18 +111,32 @@ class Settler:
             output_tokens=usage.output_tokens,
         )
 
+    def take_over(self, row: UsageRow) -> None:
+        """A row of a dead process becomes one of this one's. Raises SpoolFull or OSError."""
+        spool = self.spool
+        spool.append_row(replace(row, process_id=spool.process_id, sequence=spool.last_sequence + 1))
+        self._on_row()
+
+    async def sync(self) -> None:
+        """Everything written so far is on the disk when this returns."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._sync)
+
     def discard(self, files: list[Discarded]) -> None:
         """Close and delete segments, after any sync of them that runs."""
         for file in files:
             self._thread.submit(discard, file)
 
     async def close(self) -> bool:
-        """Sync and close the spool; True when nothing was owed any more."""
+        """Sync and close the spool; True when nothing was owed any more. A second call changes nothing."""
+        if self._closed:
+            return self._left_nothing
+        self._closed = True
         if self._sync_timer is not None:
             self._sync_timer.cancel()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._sync)
+        await self.sync()
         self._thread.shutdown(wait=True)
-        return self.spool.close()
+        self._left_nothing = self.spool.close()
+        return self._left_nothing
 
     def _sync_soon(self) -> None:
         if self._sync_timer is None:

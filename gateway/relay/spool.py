@@ -137,7 +137,7 @@ class Spool:
     def close(self) -> bool:
         """Remove the folder when nothing in it is owed (True), else leave it for whoever adopts it (False)."""
         owed = bool(self._opens) or self.unacknowledged > 0
-        if not owed:
+        if not owed and self._lock >= 0:
             # The lock file goes first: who opened it before finds it gone after locking it.
             (self._folder / LOCK).unlink(missing_ok=True)
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -149,7 +149,9 @@ class Spool:
         for segment in self._segments:
             discard(segment.give_up(keep=True))
         self._segments.clear()
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     @property
     def _current(self) -> "_Segment":

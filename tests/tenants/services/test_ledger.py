@@ -1,0 +1,127 @@
+"""The ledger: a row is written once however often it comes, and sums and marks follow the rows."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import DataError, connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tenants.actor import SYSTEM
+from tenants.models import LedgerMark, UsageMinute, UsageRecord
+from tenants.services import create_api_key, create_tenant
+from tenants.services.ledger import record_usage, touch_keys
+from tenants.usage import UsageRow
+from tests.tenants.usage_rows import usage_row
+
+pytestmark = pytest.mark.django_db
+
+PROCESS = uuid4()
+IDS = [UUID(int=n) for n in range(1, 9)]
+
+counts = st.one_of(st.none(), st.integers(0, 2**40))
+rows = st.builds(
+    usage_row,
+    st.just(PROCESS),
+    st.integers(1, 50),
+    id=st.sampled_from(IDS),
+    tenant_id=st.sampled_from(IDS[:2]),
+    key_id=st.one_of(st.none(), st.sampled_from(IDS[:2])),
+    model=st.sampled_from(["a", "b"]),
+    started_at=st.integers(1_760_000_000, 1_760_000_180).map(float),
+    outcome=st.sampled_from(["success", "cancelled", "truncated", "failed", "lost"]),
+    input_tokens=counts,
+    cached_tokens=counts,
+    output_tokens=counts,
+    duration_ms=st.one_of(st.none(), st.integers(0, 10**6).map(float)),
+    ttft_ms=st.one_of(st.none(), st.integers(0, 10**6).map(float)),
+)
+
+
+_SUMS_OF_ROWS = """
+SELECT tenant_id, key_id, model, date_trunc('minute', started_at), count(*),
+    count(*) FILTER (WHERE outcome IN ('failed', 'truncated', 'lost')), count(*) FILTER (WHERE outcome = 'cancelled'),
+    coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(output_tokens), 0),
+    coalesce(sum(duration_ms), 0), coalesce(sum(ttft_ms), 0), count(ttft_ms)
+FROM tenants_usagerecord GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+"""
+_MINUTES = """
+SELECT tenant_id, key_id, model, minute, requests, failures, cancelled, input_tokens, cached_tokens, output_tokens,
+    duration_ms, ttft_ms, ttft_count
+FROM tenants_usageminute ORDER BY 1, 2, 3, 4
+"""
+
+
+def _select(query: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(rows, max_size=6), max_size=5))
+def test_sums_are_those_of_the_rows_whatever_comes_twice(batches: Sequence[Sequence[UsageRow]]) -> None:
+    UsageRecord.objects.all().delete()
+    UsageMinute.objects.all().delete()
+    inserted = sum(record_usage(batch).inserted for batch in batches)
+    assert inserted == UsageRecord.objects.count() == len({row.id for batch in batches for row in batch})
+    assert _select(_MINUTES) == _select(_SUMS_OF_ROWS)
+
+
+def test_what_a_row_says_is_what_is_kept() -> None:
+    row = usage_row(
+        PROCESS, 1, key_id=uuid4(), version_id=uuid4(), instance_id=uuid4(), engine_request_id="cmpl-1",
+        cached_tokens=0, error_code="upstream_error", attempts=2, streamed=True,
+    )  # fmt: skip
+    record_usage([row])
+    kept = UsageRecord.objects.get()
+    for name in row.__struct_fields__:
+        if name != "started_at":
+            assert getattr(kept, name) == getattr(row, name), name
+    assert kept.started_at == datetime.fromtimestamp(row.started_at, UTC)
+
+
+def test_the_first_of_two_rows_with_one_id_counts() -> None:
+    first = usage_row(PROCESS, 1)
+    second = usage_row(PROCESS, 2, id=first.id, output_tokens=1000)
+    assert record_usage([first, second]).inserted == 1
+    assert record_usage([second]).inserted == 0
+    assert UsageRecord.objects.get().output_tokens == 4
+    assert UsageMinute.objects.get().output_tokens == 4
+
+
+def test_marks_stop_at_a_gap_and_catch_up() -> None:
+    other = uuid4()
+    assert record_usage([], done={PROCESS: {1, 2, 4}, other: {2}}).marks == {PROCESS: 2, other: 0}
+    assert record_usage([], done={PROCESS: {4}}).marks == {PROCESS: 2}
+    assert record_usage([], done={PROCESS: {3, 4}}).marks == {PROCESS: 4}
+    assert record_usage([], done={PROCESS: {1}}).marks == {PROCESS: 4}
+    assert LedgerMark.objects.get(pk=PROCESS).sequence == 4
+
+
+def test_a_row_that_cannot_be_stored_takes_its_batch_back() -> None:
+    with pytest.raises(DataError):
+        record_usage([usage_row(PROCESS, 1), usage_row(PROCESS, 2, status=100_000)], done={PROCESS: {1, 2}})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_of_a_refused_batch_stays() -> None:
+    with pytest.raises(DataError):
+        record_usage([usage_row(PROCESS, 1), usage_row(PROCESS, 2, model="m" * 300)], done={PROCESS: {1, 2}})
+    assert not UsageRecord.objects.exists()
+    assert not UsageMinute.objects.exists()
+    assert not LedgerMark.objects.exists()
+
+
+def test_last_use_is_kept_to_the_minute_and_never_goes_back() -> None:
+    key = create_api_key(create_tenant(slug="acme", name="Acme", actor=SYSTEM), name="k", actor=SYSTEM).key
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for offset, shown in ((0, 0), (59, 0), (60, 60), (-3600, 60), (121, 121)):
+        touch_keys({key.pk: (noon + timedelta(seconds=offset)).timestamp()})
+        key.refresh_from_db()
+        assert key.last_used_at == noon + timedelta(seconds=shown), offset
+    touch_keys({uuid4(): noon.timestamp()})  # a key that is gone
