@@ -3,15 +3,8 @@
 import msgspec
 
 from gpupool.engines.base import EngineLoad, WireRequest
+from gpupool.engines.listing import parse_model_list
 from gpupool.engines.openai.load import parse_load
-
-
-class _ListedModel(msgspec.Struct):
-    id: str
-
-
-class _ModelList(msgspec.Struct):
-    data: list[_ListedModel]
 
 
 class OpenAIWire:
@@ -25,10 +18,7 @@ class OpenAIWire:
         return WireRequest("GET", "/v1/models")
 
     def parse_models(self, body: bytes) -> tuple[str, ...]:
-        try:
-            return tuple(model.id for model in msgspec.json.decode(body, type=_ModelList).data)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not an OpenAI list of models: {error}") from error
+        return parse_model_list(body)
 
     def metrics(self) -> WireRequest | None:
         return None
