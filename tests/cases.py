@@ -84,6 +84,9 @@ def main(arguments: list[str]) -> int:
             print(log.read_text(), file=sys.stderr)
             return 2
         by_id: dict[str, str] = json.loads(verdicts.read_text())
+        for line in log.read_text().splitlines():
+            if line.startswith(("FAILED ", "ERROR ")):
+                print(line, file=sys.stderr)
     for row, verdict in by_id.items():
         print(row, verdict)
     return 1 if "fail" in by_id.values() else 0
