@@ -31,7 +31,7 @@ def move(
     before = State(instance.state)
     steps = steps_to(before, target)
     if not steps:
-        if reason and instance.reason != reason:
+        if instance.reason != reason:
             instance.reason = reason
             instance.save(update_fields=["reason"])
         return False

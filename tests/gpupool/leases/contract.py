@@ -5,14 +5,18 @@ and never assert that something is gone at once.
 """
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpupool.leases.base import (
     Committed,
     Compacted,
+    Condition,
     Conflict,
     CreatedAt,
     Delete,
@@ -21,11 +25,17 @@ from gpupool.leases.base import (
     LeaseNotFound,
     LeaseStore,
     ModifiedAt,
+    Operation,
     Put,
 )
 
 T = TypeVar("T")
 SHORT_TTL_SECONDS = 1
+_EXAMPLE: Final = itertools.count()
+_STEPS: Final = st.tuples(
+    st.sampled_from(["put", "put on lease", "delete", "revoke"]), st.sampled_from("abc"), st.booleans()
+)
+"""What is done, to which key, and whether its condition holds."""
 
 
 async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 10.0) -> T:
@@ -135,6 +145,51 @@ class LeaseStoreContract:
         entry = await store.get("/n")
         assert entry is not None
         assert entry.value == b"10"
+
+    @given(script=st.lists(_STEPS, max_size=25))
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    async def test_any_sequence_of_writes_is_what_a_dictionary_would_hold(
+        self, store: LeaseStore, script: list[tuple[str, str, bool]]
+    ) -> None:
+        prefix = f"/any/{next(_EXAMPLE)}/"
+        start = (await store.range(prefix)).revision
+        model: dict[str, tuple[int, int, int, int | None]] = {}  # create, mod, version, lease
+        grant = await store.grant(600)
+        told: list[tuple[int, str, bool]] = []
+        last = start
+        for action, name, fresh in script:
+            key = prefix + name
+            known = model.get(key)
+            if action == "revoke":
+                await store.revoke(grant.lease_id)
+                gone = sorted(one for one, row in model.items() if row[3] == grant.lease_id)
+                told += [(-1, one, False) for one in gone]
+                for one in gone:
+                    del model[one]
+                grant = await store.grant(600)
+                continue
+            # A condition that holds, or one that does not.
+            right: Condition = IsAbsent(key) if known is None else ModifiedAt(key, known[1])
+            wrong: Condition = ModifiedAt(key, last + 1000) if known is None else IsAbsent(key)
+            lease_id = grant.lease_id if action == "put on lease" else None
+            operation: Operation = Delete(key) if action == "delete" else Put(key, b"x", lease_id)
+            outcome = await store.transact([right if fresh else wrong], [operation])
+            assert isinstance(outcome, Committed) is fresh
+            if not fresh:
+                continue
+            assert outcome.revision > last
+            last = outcome.revision
+            if action != "delete":
+                model[key] = (known[0] if known else last, last, known[2] + 1 if known else 1, lease_id)
+                told.append((last, key, True))
+            elif known is not None:
+                del model[key]
+                told.append((last, key, False))
+        entries = (await store.range(prefix)).entries
+        assert {e.key: (e.create_revision, e.mod_revision, e.version, e.lease_id) for e in entries} == model
+        events = await take(store.watch(prefix, after_revision=start), len(told)) if told else []
+        assert [(event.key, event.value is not None) for event in events] == [(key, put) for _, key, put in told]
+        assert all(event.revision == told[n][0] for n, event in enumerate(events) if told[n][0] >= 0)
 
     async def test_a_key_goes_when_its_lease_runs_out(self, store: LeaseStore) -> None:
         grant = await store.grant(SHORT_TTL_SECONDS)
