@@ -153,3 +153,15 @@ def test_keyboard_reaches_the_content_first_and_closes_menus(open_page: OpenPage
     page.get_by_role("button", name="As the system").wait_for()
     page.keyboard.press("Escape")
     assert not page.get_by_role("button", name="As the system").is_visible()
+
+
+def test_log_out_is_in_the_menu_of_the_person(open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page()
+    log_in(page, "olga", then="/console/instances/")
+    page.locator(".who summary").click()
+    page.get_by_text("olga@example.com").wait_for()
+    shoot(page, "menu-of-the-person")
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_role("heading", name="Log in").wait_for()
+    page.goto("/console/instances/")
+    page.get_by_role("heading", name="Log in").wait_for()
