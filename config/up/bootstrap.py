@@ -103,7 +103,8 @@ def ensure(wanted: str) -> None:
     print(check_needs(disk_mb=disk_mb, memory_mb=MEMORY_MB if wanted == "runtime" else 0, folder=ROOT))
     with open(ROOT / "requirements.txt") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two makes at once: the second waits and finds it done
-        print(f"[1/{STEPS}] Python environment: .venv with Python {_VERSION}, a minute or two", flush=True)
+        step = f"[1/{STEPS}] " if wanted == "runtime" else ""
+        print(f"{step}Python environment: .venv with Python {_VERSION}, a minute or two", flush=True)
         _make_venv()
         _install(wanted)
 
