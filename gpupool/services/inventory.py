@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -19,6 +20,8 @@ from gpupool.services.instances import move
 from gpupool.stream.messages import DeviceFact, EngineLoadFact, Hello, InstanceFact, Observed
 from tenants.actor import Actor, node_actor
 from tenants.services import record_audit
+
+_WAS_STARTED: Final = frozenset({State.LOADING, State.WARMING, State.READY, State.ASLEEP, State.UNKNOWN})
 
 logger = structlog.get_logger(__name__)
 
@@ -176,6 +179,13 @@ def _apply_instances(
             logger.warning("stale_report", node=node.name, instance=str(fact.instance_id), token=fact.fencing_token)
             continue
         _apply_instance(node, instance, fact, actor=actor, changes=changes, now=now)
+    # A report lists all that the agent knows: what it once started and does not list any more is not there.
+    listed = {fact.instance_id for fact in facts}
+    for instance in known.values():
+        wanted = instance.desire == InstanceDesire.RUNNING
+        if instance.pk not in listed and wanted and State(instance.state) in _WAS_STARTED:
+            reason = f"Node {node.name} does not run it any more."
+            move(instance, State.FAILED, reason=reason, actor=actor, changes=changes, now=now)
     return tuple(orphans)
 
 

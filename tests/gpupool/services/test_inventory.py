@@ -154,3 +154,17 @@ def test_old_events_of_the_store_are_dropped_once() -> None:
     assert services.compact_store_events(now=later) == 1
     assert services.compact_store_events(now=later) == 0
     assert StoreRevision.objects.get().compacted_revision == 5
+
+
+def test_an_engine_that_its_agent_does_not_list_any_more_leaves_the_routing() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    instance = place_one(a_version("m"), node)
+    nothing = Observed(sequence=1, devices=[a_device("gpu-0")], instances=[])
+    services.apply_observed(node.pk, node.session, nothing)
+    instance.refresh_from_db()
+    assert instance.state == InstanceState.STAGING  # the agent may not have heard of it yet
+    services.apply_observed(node.pk, node.session, seen(instance, "ready", pid=7, port=21000))
+    services.apply_hello(node.pk, a_hello(node.name, a_device("gpu-0")))
+    assert list_ready_endpoints() == []
+    instance.refresh_from_db()
+    assert (instance.state, instance.reason) == (InstanceState.FAILED, "Node node-1 does not run it any more.")
