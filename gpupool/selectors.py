@@ -27,6 +27,7 @@ class ReadyEndpoint:
 
     instance_id: UUID
     version_id: UUID
+    model_id: UUID
     model: str  # the name at the door
     engine: str
     host: str
@@ -88,6 +89,7 @@ def _endpoint(instance: Instance) -> ReadyEndpoint:
     return ReadyEndpoint(
         instance_id=instance.pk,
         version_id=instance.version_id,
+        model_id=instance.version.model_id,
         model=instance.version.model.name,
         engine=instance.engine,
         host=instance.host,

@@ -25,7 +25,8 @@ from gateway.relay.rows import (
     SourceUnavailable,
     TenantRow,
 )
-from gpupool.models import Instance, InstanceDesire, InstanceState, Model
+from gpupool.models import Model
+from gpupool.selectors import ReadyEndpoint, get_endpoints, list_ready_endpoints
 from tenants.models import ApiKey, Grant, GrantEffect, LedgerMark, Tenant, TenantState
 from tenants.policies.rbac import GrantRule
 
@@ -155,29 +156,22 @@ def _model_rows(ids: Sequence[UUID] | None) -> list[Row]:
 
 def _endpoint_rows(ids: Sequence[UUID] | None) -> list[Row]:
     """Instances that requests may be sent to now."""
-    instances = Instance.objects.filter(
-        state=InstanceState.READY, desire=InstanceDesire.RUNNING, port__isnull=False
-    ).exclude(host="")
-    if ids is not None:
-        instances = instances.filter(pk__in=ids)
-    return [_endpoint_row(instance) for instance in instances.select_related("version")]
+    return [_endpoint_row(ready) for ready in (list_ready_endpoints() if ids is None else get_endpoints(ids))]
 
 
-def _endpoint_row(instance: Instance) -> EndpointRow:
-    assert instance.port is not None  # the query asks for it
-    secret = os.environ.get(instance.credential_variable) if instance.credential_variable else None
+def _endpoint_row(ready: ReadyEndpoint) -> EndpointRow:
     return EndpointRow(
-        id=instance.pk,
-        model_id=instance.version.model_id,
+        id=ready.instance_id,
+        model_id=ready.model_id,
         endpoint=Endpoint(
-            instance_id=instance.pk,
-            version_id=instance.version_id,
-            engine=instance.engine,
-            host=instance.host,
-            port=instance.port,
-            base_path=instance.base_path,
-            served_name=instance.version.served_name,
-            authorization=f"Bearer {secret}" if secret else None,
-            slots=instance.slots,
+            instance_id=ready.instance_id,
+            version_id=ready.version_id,
+            engine=ready.engine,
+            host=ready.host,
+            port=ready.port,
+            base_path=ready.base_path,
+            served_name=ready.served_name,
+            authorization=ready.authorization,
+            slots=ready.slots,
         ),
     )
