@@ -1,0 +1,263 @@
+"""Decisions: who is let in, what is told to the others, and that nothing is awaited for nothing."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from rest_framework.request import Request
+from rest_framework.test import APIRequestFactory
+
+from core.clock import ManualClock, SystemClock
+from core.errors import GatehouseError, RateLimited, render_openai
+from core.ids import uuid7
+from gateway.authentication import ApiKeyAuthentication
+from gateway.permissions import InferencePermission
+from gateway.relay.follower import Follower
+from gateway.relay.limits import Limit, Standing
+from gateway.relay.picker import Balancer
+from gateway.relay.pipeline import Pipeline
+from gateway.relay.plan import Api, Decision, Endpoint, Ready, Rejected, SlimRequest
+from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, EndpointRow, KeyRow, ModelRow, TenantRow
+from gateway.relay.settle import Settler
+from gateway.relay.snapshot import Snapshot
+from gateway.relay.spool import Spool
+from tenants.policies.rbac import GrantRule
+from tests.gateway.relay.test_follower import FakeSource
+
+NOW = 1_800_000_000.0
+TENANT, KEY = uuid4(), uuid4()
+BODY = b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}]}'
+
+
+def rule(pattern: str, *, allow: bool = True, expires_at: float | None = None, actions: str = "infer") -> GrantRule:
+    return GrantRule("tenant", str(TENANT), pattern, frozenset({actions}), allow, expires_at)
+
+
+class CountingLimiter:
+    """Counts; refuses when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[Limit]] = []
+        self.refuse = False
+
+    async def acquire(self, limits: Sequence[Limit]) -> Standing:
+        self.asked.append(limits)
+        if self.refuse:
+            raise RateLimited(retry_after_seconds=3)
+        return Standing(limits[0].requests, 1, 61)
+
+
+class Door:
+    """A pipeline over a snapshot that a test writes."""
+
+    def __init__(self, folder: Path, *, spool_bytes: int = 1 << 20) -> None:
+        self.snapshot = Snapshot()
+        self.clock = ManualClock()
+        self.source = FakeSource()
+        self.follower = Follower(self.source, self.snapshot, clock=self.clock, poll_seconds=3600, stale_seconds=60)
+        self.follower._read_at = 0.0
+        self.snapshot.applied = {KEYS: 0, GRANTS: 0, MODELS: 0, ENDPOINTS: 0}
+        self.authentication = ApiKeyAuthentication(self.snapshot, lambda: NOW)
+        self.permission = InferencePermission(self.snapshot, lambda: NOW)
+        self.limiter = CountingLimiter()
+        self.spool = Spool.create(folder, uuid7(), cap_bytes=spool_bytes)
+        self.settler = Settler(self.spool, door="relay", clock=SystemClock(), on_row=lambda: None)
+        self.pipeline = Pipeline(
+            door="relay",
+            follower=self.follower,
+            authentication=self.authentication,
+            permission=self.permission,
+            limiter=self.limiter,
+            balancer=Balancer(self.snapshot, clock=self.clock, random=lambda: 0.0),
+            tickets=self.settler,
+        )
+        self.tenant()
+        self.key("good")
+        self.model("tiny", ready=True)
+
+    def tenant(self, *rules: GrantRule, active: bool = True) -> None:
+        self.snapshot.apply(GRANTS, [], [TenantRow(TENANT, "acme", active, rules or (rule("*"),))])
+
+    def key(self, secret: str, **more: Any) -> KeyRow:
+        values: dict[str, Any] = {
+            "id": uuid4(),
+            "digest": hashlib.sha256(secret.encode()).hexdigest(),
+            "tenant_id": TENANT,
+            "scopes": frozenset({"infer"}),
+            "allowed_models": (),
+            "rpm_limit": None,
+            "expires_at": None,
+            "revoked": False,
+        }
+        row = KeyRow(**{**values, **more})
+        self.snapshot.add_resolved(row.digest, row)
+        return row
+
+    def model(self, name: str, *, ready: bool = False, tenant_id: UUID | None = None) -> None:
+        row = ModelRow(uuid4(), name, tenant_id, 1)
+        self.snapshot.apply(MODELS, [], [row])
+        if ready:
+            endpoint = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "served")
+            self.snapshot.apply(ENDPOINTS, [], [EndpointRow(endpoint.instance_id, row.id, endpoint)])
+
+    def request(
+        self, secret: str | None = "good", body: bytes = BODY, path: str = "/v1/chat/completions"
+    ) -> SlimRequest:
+        headers = [] if secret is None else [(b"authorization", b"Bearer " + secret.encode())]
+        return SlimRequest(uuid7(), Api.CHAT, path, headers, body, 0.0)
+
+    async def prepare(self, secret: str | None = "good", body: bytes = BODY) -> Decision:
+        return await self.pipeline.prepare(self.request(secret, body))
+
+    async def refusal(self, secret: str | None = "good", body: bytes = BODY) -> GatehouseError:
+        decision = await self.prepare(secret, body)
+        assert isinstance(decision, Rejected), decision
+        return decision.error
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    return Door(tmp_path / "spool")
+
+
+def without_waiting(door: Door, **more: Any) -> Decision:
+    """The decision of a coroutine that never gives control away."""
+    coroutine = door.prepare(**more)
+    with pytest.raises(StopIteration) as done:
+        coroutine.send(None)
+    decision: Decision = done.value.value
+    return decision
+
+
+def test_a_known_key_without_limits_is_admitted_without_waiting_or_asking(door: Door) -> None:
+    decision = without_waiting(door)
+    assert isinstance(decision, Ready)
+    assert decision.principal.tenant_slug == "acme"
+    assert decision.picker.pick(frozenset()) is not None
+    assert (door.limiter.asked, door.source.asked) == ([], [])
+    assert door.spool.open_count == 1
+
+
+async def test_a_refused_request_opens_no_ticket(door: Door) -> None:
+    for secret, body in ((None, BODY), ("unknown", BODY), ("good", b"{"), ("good", BODY.replace(b"tiny", b"nothing"))):
+        await door.refusal(secret, body)
+    assert door.spool.open_count == 0
+
+
+async def test_unknown_revoked_and_expired_keys_are_told_alike(door: Door) -> None:
+    door.key("revoked", revoked=True)
+    door.key("expired", expires_at=NOW - 1)
+    told = [await door.refusal(secret) for secret in ("unknown", "revoked", "expired")]
+    assert {error.status for error in told} == {401}
+    assert len({render_openai(error) for error in told}) == 1
+    missing = await door.refusal(None)
+    assert (missing.status, missing.code) == (401, "missing_api_key")
+
+
+async def test_a_key_that_expires_later_is_good(door: Door) -> None:
+    door.key("later", expires_at=NOW + 1)
+    assert isinstance(await door.prepare("later"), Ready)
+
+
+@pytest.mark.shows("G31")
+async def test_an_unknown_and_a_hidden_model_are_told_alike(door: Door) -> None:
+    door.tenant(rule("tiny"))
+    door.model("hidden", ready=True)
+    door.model("theirs", ready=True, tenant_id=uuid4())
+    told = [await door.refusal(body=BODY.replace(b"tiny", name)) for name in (b"nothing", b"hidden", b"theirs")]
+    assert {(error.status, error.code) for error in told} == {(404, "model_not_found")}
+    assert len({render_openai(error) for error in told}) == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "allowed"),
+    [
+        ([rule("ti*")], True),
+        ([rule("*"), rule("tiny", allow=False)], False),
+        ([rule("tiny", expires_at=NOW - 1)], False),
+        ([rule("*"), rule("tiny", allow=False, expires_at=NOW - 1)], True),
+        ([rule("tiny", actions="embed")], False),
+        ([rule("Tiny")], False),
+    ],
+)
+async def test_grants_decide(door: Door, rules: list[GrantRule], allowed: bool) -> None:
+    door.tenant(*rules)
+    assert isinstance(await door.prepare(), Ready) == allowed
+
+
+async def test_a_key_may_be_kept_to_some_models(door: Door) -> None:
+    door.key("narrow", allowed_models=("other*",))
+    assert (await door.refusal("narrow")).code == "model_not_found"
+
+
+async def test_a_suspended_tenant_and_a_key_without_the_scope_are_403(door: Door) -> None:
+    door.key("unscoped", scopes=frozenset({"embed"}))
+    assert ((await door.refusal("unscoped")).status, (await door.refusal("unscoped")).code) == (
+        403,
+        "permission_denied",
+    )
+    door.tenant(active=False)
+    assert ((await door.refusal()).status, (await door.refusal()).code) == (403, "tenant_suspended")
+
+
+async def test_no_ready_instance_is_503_and_counts_against_no_limit(door: Door) -> None:
+    door.model("idle")
+    door.key("limited", rpm_limit=5)
+    error = await door.refusal("limited", BODY.replace(b"tiny", b"idle"))
+    assert (error.status, error.code, error.retry_after_seconds) == (503, "no_ready_instance", 5.0)
+    assert door.limiter.asked == []
+
+
+async def test_a_limited_key_is_counted_and_its_standing_told(door: Door) -> None:
+    row = door.key("limited", rpm_limit=5)
+    decision = await door.prepare("limited")
+    assert isinstance(decision, Ready)
+    assert door.limiter.asked == [[Limit(f"key:{row.id}", 5)]]
+    assert (b"x-ratelimit-remaining-requests", b"4") in decision.response_headers
+    door.limiter.refuse = True
+    assert (await door.refusal("limited")).status == 429
+    assert door.spool.open_count == 1
+
+
+async def test_a_full_spool_is_503(tmp_path: Path) -> None:
+    door = Door(tmp_path / "spool", spool_bytes=64 * 1024)
+    decision = await door.prepare()
+    for _ in range(1000):
+        decision = await door.prepare()
+    assert isinstance(decision, Rejected)
+    error = decision.error
+    assert (error.status, error.code, error.retry_after_seconds) == (503, "ledger_unavailable", 5)
+
+
+async def test_a_snapshot_that_is_too_old_serves_nobody(door: Door) -> None:
+    door.clock.advance(59)
+    assert isinstance(await door.prepare(), Ready)
+    door.clock.advance(2)
+    error = await door.refusal()
+    assert (error.status, error.code) == (503, "configuration_unavailable")
+
+
+async def test_models_are_those_that_may_be_used(door: Door) -> None:
+    door.tenant(rule("a*"), rule("tiny"), rule("ab", allow=False))
+    for name in ("ab", "aa", "hidden"):
+        door.model(name)
+    listed = await door.pipeline.models(door.request(path="/v1/models"))
+    assert [name for name in (b"aa", b"ab", b"hidden", b"tiny") if b'"%b"' % name in listed] == [b"aa", b"tiny"]
+    assert listed.startswith(b'{"data":[{"id":"aa","created":1,"object":"model","owned_by":"gatehouse"}')
+    one = await door.pipeline.models(door.request(path="/v1/models/tiny"))
+    assert one == b'{"id":"tiny","created":1,"object":"model","owned_by":"gatehouse"}'
+    with pytest.raises(GatehouseError, match="does not exist or you do not have access"):
+        await door.pipeline.models(door.request(path="/v1/models/hidden"))
+
+
+def test_the_same_objects_read_a_django_request(door: Door) -> None:
+    request = Request(APIRequestFactory().post("/", headers={"authorization": "bearer good"}))
+    principal, _ = door.authentication.authenticate(request)
+    slim, _ = door.authentication.authenticate(door.request())
+    assert principal == slim
+    request.user = principal  # type: ignore[assignment]  # a principal stands in for a user at the door
+    assert door.permission.has_permission(request, None)
+    assert door.permission.has_object_permission(request, None, "tiny")

@@ -1,0 +1,191 @@
+"""Reading the snapshot from real PostgreSQL, which may drop or freeze connections."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import psycopg
+import pytest
+from django.db import connection
+
+from bench.rows import attach
+from core.clock import SystemClock
+from core.epochs import Section, current_epoch, prune_changes
+from gateway.relay.follower import Follower
+from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, KeyRow, SourceUnavailable, TenantRow
+from gateway.relay.snapshot import Snapshot, digest_credential
+from gateway.services.snapshot_source import DatabaseSnapshotSource
+from gpupool.services.instances import set_probed_state
+from tenants.actor import SYSTEM
+from tenants.models import ApiKey, LedgerMark, TenantState
+from tenants.services import create_api_key, create_tenant, grant_model, revoke_api_key, set_tenant_state
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def source() -> Iterator[DatabaseSnapshotSource]:
+    yield DatabaseSnapshotSource()
+    connection.close()
+
+
+def test_a_key_is_read_as_it_stands(source: DatabaseSnapshotSource) -> None:
+    tenant = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    expires = datetime(2099, 1, 1, tzinfo=UTC)
+    new = create_api_key(
+        tenant,
+        name="k",
+        actor=SYSTEM,
+        scopes=["infer", "embed"],
+        allowed_models=["a*"],
+        rpm_limit=9,
+        expires_at=expires,
+    )
+    digest = digest_credential(new.secret)
+    found = source.find_keys([digest, "0" * 64])
+    assert found.epoch == current_epoch(Section.KEYS) == 1
+    assert found.rows == [
+        KeyRow(new.key.pk, digest, tenant.pk, frozenset({"infer", "embed"}), ("a*",), 9, expires.timestamp(), False)
+    ]
+    revoke_api_key(new.key.pk, actor=SYSTEM)
+    (row,) = source.load_objects(KEYS, [new.key.pk, uuid4()]).rows
+    assert isinstance(row, KeyRow)
+    assert row.revoked
+    assert source.load_section(KEYS).rows == []
+
+
+def test_a_tenant_is_read_with_its_grants_and_those_of_its_keys(source: DatabaseSnapshotSource) -> None:
+    tenant = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    other = create_tenant(slug="other", name="Other", actor=SYSTEM)
+    key = create_api_key(tenant, name="k", actor=SYSTEM).key
+    grant_model(tenant, model_pattern="a", actor=SYSTEM)
+    grant_model(tenant, model_pattern="b", actor=SYSTEM, effect="deny", key=key)
+    set_tenant_state(other.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    rows = {row.id: row for row in source.load_section(GRANTS).rows if isinstance(row, TenantRow)}
+    assert {(r.principal_kind, r.model_pattern, r.allow) for r in rows[tenant.pk].rules} == {
+        ("tenant", "a", True),
+        ("key", "b", False),
+    }
+    assert (rows[tenant.pk].active, rows[other.pk].active, rows[other.pk].rules) == (True, False, ())
+    assert source.load_objects(GRANTS, [other.pk]).rows == [rows[other.pk]]
+
+
+def test_only_ready_instances_are_endpoints(source: DatabaseSnapshotSource) -> None:
+    ready = attach("tiny", 4001)
+    attach("tiny", 4002, ready=False)
+    (row,) = source.load_section(ENDPOINTS).rows
+    assert (row.id, source.load_section(MODELS).rows[0].id) == (ready.pk, ready.version.model_id)
+    set_probed_state(ready.pk, healthy=False, reason="Gone.", actor=SYSTEM)
+    assert source.load_objects(ENDPOINTS, [ready.pk]).rows == []
+    assert source.load_section(ENDPOINTS).rows == []
+
+
+def test_pruned_changes_are_told(source: DatabaseSnapshotSource) -> None:
+    create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    assert [c.epoch for c in source.read_changes(GRANTS, after=0, limit=10) or ()] == [1]
+    from datetime import timedelta
+
+    prune_changes(older_than=timedelta(seconds=-1))
+    assert source.read_changes(GRANTS, after=0, limit=10) is None
+    assert source.read_changes(GRANTS, after=1, limit=10) == []
+
+
+def test_a_mark_is_nought_until_there_is_one(source: DatabaseSnapshotSource) -> None:
+    process = uuid4()
+    assert source.read_mark(process) == 0
+    LedgerMark.objects.create(process_id=process, sequence=12)
+    assert source.read_mark(process) == 12
+
+
+def _terminate_others() -> None:
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as own:
+        own.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def test_a_dropped_connection_is_told_once_and_made_anew(source: DatabaseSnapshotSource) -> None:
+    source.read_epochs()
+    _terminate_others()
+    with pytest.raises(SourceUnavailable):
+        source.read_epochs()
+    assert source.read_epochs() is not None
+
+
+def test_a_read_that_hangs_can_be_interrupted(source: DatabaseSnapshotSource) -> None:
+    create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    with psycopg.connect(os.environ["DATABASE_URL"]) as blocker:
+        blocker.execute("LOCK TABLE tenants_tenant IN ACCESS EXCLUSIVE MODE")
+        source.read_epochs()  # connected: there is something to interrupt
+        threading.Timer(0.2, source.interrupt).start()
+        began = time.monotonic()
+        with pytest.raises(SourceUnavailable):
+            source.load_section(GRANTS)
+        assert time.monotonic() - began < 2.0
+        blocker.rollback()
+    assert len(source.load_section(GRANTS).rows) == 1
+
+
+def _closing(call: Callable[[], T]) -> T:
+    """Run on another thread without leaving its connection behind."""
+    try:
+        return call()
+    finally:
+        connection.close()
+
+
+async def _other_thread(call: Callable[..., T], *args: Any, **named: Any) -> T:
+    return await asyncio.to_thread(_closing, lambda: call(*args, **named))
+
+
+@pytest.fixture
+async def follower() -> AsyncIterator[Follower]:
+    follower = Follower(DatabaseSnapshotSource(), Snapshot(), clock=SystemClock(), poll_seconds=0.25, stale_seconds=60)
+    await follower.start()
+    yield follower
+    await follower.stop()
+
+
+async def _within(seconds: float, condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  # the follower tells nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.shows("G28")
+async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: Follower) -> None:
+    tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
+    new = await _other_thread(create_api_key, tenant, name="k", actor=SYSTEM)
+    digest = digest_credential(new.secret)
+    await follower.resolve(digest)
+    found = follower.snapshot.key(digest)
+    assert found is not None
+    assert not found.revoked
+    assert follower.snapshot.tenant(tenant.pk) is not None
+    await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
+    await _within(1.0, lambda: (row := follower.snapshot.key(digest)) is not None and row.revoked)
+
+
+async def test_changes_are_followed_through_dropped_connections(follower: Follower) -> None:
+    await asyncio.to_thread(_terminate_others)
+    tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
+    await _within(2.0, lambda: follower.snapshot.tenant(tenant.pk) is not None)
+    assert not follower.away
+
+
+async def test_a_deleted_key_is_forgotten(follower: Follower) -> None:
+    tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
+    new = await _other_thread(create_api_key, tenant, name="k", actor=SYSTEM)
+    digest = digest_credential(new.secret)
+    await follower.resolve(digest)
+    await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
+    await _other_thread(ApiKey.objects.all().delete)
+    await _within(1.0, lambda: follower.snapshot.key(digest) is None)
