@@ -5,6 +5,7 @@ from typing import Final
 
 _AUTO: Final = 32 + zlib.MAX_WBITS  # gzip or zlib, told apart by their header
 _RAW: Final = -zlib.MAX_WBITS
+_ZLIB_HEAD_BYTES: Final = 2
 
 
 class EncodingError(ValueError):
@@ -24,12 +25,20 @@ class Inflater:
 
     def __init__(self, *, deflate: bool, limit: int) -> None:
         self._left = limit
-        self._maybe_raw = deflate
+        self._head: bytes | None = b"" if deflate else None  # of a deflate whose kind is not known yet
         self._inner = zlib.decompressobj(_AUTO)
         self._ended = False
 
     def feed(self, data: bytes) -> bytes:
         """What `data` gives. Raises EncodingError."""
+        if self._head is not None:
+            data = self._head + data
+            if len(data) < _ZLIB_HEAD_BYTES:
+                self._head = data
+                return b""
+            self._head = None
+            if not _has_zlib_head(data):
+                self._inner = zlib.decompressobj(_RAW)
         out: list[bytes] = []
         while data:
             if self._ended:  # a further gzip member
@@ -38,13 +47,7 @@ class Inflater:
             try:
                 piece = self._inner.decompress(data, self._left + 1)
             except zlib.error as error:
-                if not self._maybe_raw:
-                    raise EncodingError(str(error)) from error
-                # "deflate" means zlib's format; some send it without the header.
-                self._maybe_raw = False
-                self._inner = zlib.decompressobj(_RAW)
-                continue
-            self._maybe_raw = False
+                raise EncodingError(str(error)) from error
             self._left -= len(piece)
             if self._left < 0:
                 raise InflatedTooLarge("more comes out than is accepted")
@@ -57,6 +60,11 @@ class Inflater:
         """No more comes. Raises EncodingError when the end is missing."""
         if not self._ended:
             raise EncodingError("the encoded bytes end too early")
+
+
+def _has_zlib_head(data: bytes) -> bool:
+    """RFC 1950: "deflate" means this format; some send the bare deflate of RFC 1951 under that name."""
+    return data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
 
 
 def inflater_for(encoding: bytes | None, limit: int) -> Inflater | None:

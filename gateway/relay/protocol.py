@@ -22,6 +22,7 @@ from gateway.relay.guards import ABORT, ON_LEAVING, Message, Receive
 
 _HARD_CAP_MARGIN: Final = 256
 _DISCARD_SECONDS: Final = 10.0
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _KNOWN_URL_BYTES: Final = 128  # most requests have one of a few targets, and those are short
 _upgrade_header = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
@@ -213,25 +214,22 @@ class GuardedProtocol(HttpToolsProtocol):
         version = parser.get_http_version()
         url = self.url
         path, raw_path, query = _split_known_url(url) if len(url) < _KNOWN_URL_BYTES else _split_url(url)
-        self.scope = cast(
-            Any,
-            {
-                "type": "http",
-                "asgi": {"version": "3.0", "spec_version": "2.3"},
-                "http_version": version,
-                "server": self.server,
-                "client": self.client,
-                "scheme": self.scheme,
-                "method": parser.get_method().decode("ascii"),
-                "root_path": "",
-                "path": path,
-                "raw_path": raw_path,
-                "query_string": query,
-                "headers": self.headers,
-                "state": {},
-                ABORT: self.transport.abort,
-            },
-        )
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": parser.get_method().decode("ascii"),
+            "root_path": "",
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            ABORT: self.transport.abort,
+        }
+        self.scope = scope  # type: ignore[assignment]  # ASGI leaves room for a server's own keys
         before: RequestResponseCycle | None = self.cycle
         self.cycle = cycle = LeanCycle(
             scope=self.scope,
@@ -246,7 +244,7 @@ class GuardedProtocol(HttpToolsProtocol):
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        cast(Any, self.scope)[ON_LEAVING] = cycle.on_leaving
+        scope[ON_LEAVING] = cycle.on_leaving
         if _answering(before):
             self.flow.pause_reading()  # pipelined: its turn comes when the one before it is answered
             self.pipeline.appendleft((cycle, self.app))

@@ -98,6 +98,11 @@ class UpstreamClient:
         pool = self._pools.get(origin)
         return pool.open if pool else 0
 
+    def idle_connections(self, origin: Origin) -> int:
+        """Those that wait for a request."""
+        pool = self._pools.get(origin)
+        return pool.idle if pool else 0
+
     async def aclose(self) -> None:
         """Close every connection, also those in use."""
         if self._sweeper is not None:
@@ -137,6 +142,10 @@ class _Pool:
     @property
     def unused(self) -> bool:
         return self.open == 0 and not self._waiters
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
 
     def take(self) -> Connection | None:
         """An idle connection, if there is one."""

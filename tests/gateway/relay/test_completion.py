@@ -133,8 +133,7 @@ def test_half_an_event_is_dropped(rest: bytes) -> None:
 def test_events_without_content_are_not_held_for_ever() -> None:
     answer = stream(limit=1000)
     with pytest.raises(EventTooLarge):
-        for _ in range(20):
-            answer.feed(chunk(role=True))
+        answer.feed(chunk(role=True) * 20)
 
 
 @given(st.text(max_size=10), st.text(max_size=10))

@@ -1,0 +1,55 @@
+"""What an engine is told in a request's head."""
+
+import pytest
+
+from core.ids import uuid7
+from gateway.relay.plan import Api, Endpoint, SlimRequest
+from gateway.relay.request_head import request_head
+
+
+def lines(
+    *headers: tuple[bytes, bytes], host: str = "engine", base_path: str = "", authorization: str | None = None
+) -> list[str]:
+    request = SlimRequest(uuid7(), Api.CHAT, "/v1/chat/completions", headers, b"{}", 0.0)
+    endpoint = Endpoint(uuid7(), uuid7(), "vllm", host, 8000, base_path, "served", authorization)
+    head = request_head(request, endpoint, b"the-id", stream=True, body_bytes=2)
+    assert head.endswith(b"\r\n\r\n")
+    return head.decode().split("\r\n")
+
+
+def test_it_is_whole() -> None:
+    assert lines(base_path="/engine", authorization="Bearer k") == [
+        "POST /engine/v1/chat/completions HTTP/1.1",
+        "host: engine:8000",
+        "user-agent: gatehouse",
+        "accept-encoding: identity",
+        "content-type: application/json",
+        "authorization: Bearer k",
+        "accept: text/event-stream",
+        "x-request-id: the-id",
+        "content-length: 2",
+        "",
+        "",
+    ]
+
+
+def test_addresses_of_version_6_are_bracketed() -> None:
+    assert "host: [::1]:8000" in lines(host="::1")
+
+
+@pytest.mark.shows("G26")
+@pytest.mark.parametrize("name", [b"authorization", b"cookie", b"x-forwarded-for", b"x-user-id", b"te", b"connection"])
+def test_nothing_of_the_clients_passes_by_default(name: bytes) -> None:
+    assert lines((name, b"canary")) == lines()
+
+
+def test_trace_context_passes_when_it_is_one() -> None:
+    good = (b"traceparent", b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01")
+    assert f"traceparent: {good[1].decode()}" in lines(good, (b"tracestate", b"a=1"))
+    assert lines((b"traceparent", b"canary"), (b"tracestate", b"x" * 600)) == lines()
+
+
+@pytest.mark.parametrize("bad", [{"host": "a b"}, {"base_path": "/a\r\nx: y"}, {"authorization": "k\r\nx: y"}])
+def test_an_endpoint_cannot_add_lines(bad: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="cannot be written"):
+        lines(**bad)
