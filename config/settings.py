@@ -172,6 +172,10 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
 }
 
+# Cookies ignore ports: without a name of its own, a second clone on this host would log people out of the first.
+_COOKIE_SUFFIX = hashlib.sha256(b"cookie names" + SECRET_KEY.encode()).hexdigest()[:8]
+SESSION_COOKIE_NAME = f"gatehouse-session-{_COOKIE_SUFFIX}"
+CSRF_COOKIE_NAME = f"gatehouse-csrf-{_COOKIE_SUFFIX}"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_CONTENT_TYPE_NOSNIFF = True

@@ -75,7 +75,7 @@ def _is_current(name: str, view_name: str) -> bool:
 def _platform_group(*, superuser: bool) -> list[Group]:
     items = []
     if exists("/api/docs"):
-        items.append(Item(_("API reference"), "api", "/api/docs", external=True))
+        items.append(Item(_("API reference"), "code", "/api/docs", external=True))
     if superuser and exists("/backoffice/"):
         items.append(Item(_("Backoffice"), "database", "/backoffice/", external=True))
     return [Group(_("Platform"), items)] if items else []

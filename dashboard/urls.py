@@ -1,7 +1,9 @@
 """Addresses of console and portal."""
 
 from django.contrib.auth.views import LogoutView
+from django.templatetags.static import static
 from django.urls import path
+from django.views.generic import RedirectView
 from django.views.i18n import set_language
 
 from dashboard.views import home, login
@@ -10,6 +12,8 @@ from dashboard.views.portal import keys, quickstart, usage
 
 urlpatterns = [
     path("", home.start, name="home"),
+    # Pages that are not ours (backoffice, API reference) name no icon; browsers then ask for this one.
+    path("favicon.ico", RedirectView.as_view(url=static("img/mark.svg"), permanent=True)),
     path("login/", login.LoginView.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("language/", set_language, name="set_language"),

@@ -60,6 +60,7 @@ def test_empty_pool_says_what_to_do(operator: Client) -> None:
     assert "Nothing runs yet" in text
 
 
+@pytest.mark.shows("U5")
 def test_reserved_used_and_schedulable_are_three_numbers(operator: Client) -> None:
     pool()
     row = operator.get("/console/overview/").context["frame"].devices[0]
@@ -70,6 +71,7 @@ def test_reserved_used_and_schedulable_are_three_numbers(operator: Client) -> No
         assert shown in text
 
 
+@pytest.mark.shows("U5")
 @pytest.mark.parametrize("why", ["old", "never", "unreachable"])
 def test_silent_device_is_unknown_and_not_zero(operator: Client, why: str) -> None:
     pool()
@@ -160,3 +162,7 @@ def test_names_cannot_carry_markup_into_pages(operator: Client) -> None:
         text = operator.get(page).content.decode()
         assert "<script>alert" not in text
         assert "&lt;script&gt;alert(1)" in text
+
+
+def test_pages_without_an_icon_of_their_own_get_ours(client: Client) -> None:
+    assert client.get("/favicon.ico").headers["Location"].endswith("/img/mark.svg")

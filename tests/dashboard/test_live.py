@@ -12,6 +12,7 @@ from asgiref.testing import ApplicationCommunicator
 from channels.db import database_sync_to_async
 from channels.routing import URLRouter
 from channels.sessions import SessionMiddlewareStack
+from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import OperationalError
@@ -49,7 +50,7 @@ async def socket(session_key: str, *, origin: str = "http://testserver") -> Asyn
         "headers": [
             (b"host", b"testserver"),
             (b"origin", origin.encode()),
-            (b"cookie", f"sessionid={session_key}".encode()),
+            (b"cookie", f"{settings.SESSION_COOKIE_NAME}={session_key}".encode()),
         ],
     }
     application: Any = SessionMiddlewareStack(URLRouter(cast("list[Any]", websocket_urlpatterns)))

@@ -57,6 +57,7 @@ def test_usage_sums_are_those_of_the_range(client: Client, acme: Tenant) -> None
     assert (week.requests, week.input_tokens) == (17, 1050)
 
 
+@pytest.mark.shows("U6")
 def test_chart_and_tables_hold_every_token_of_the_range(client: Client, acme: Tenant) -> None:
     usage(acme, at=minutes_ago(5), tokens=1000)
     usage(acme, at=minutes_ago(90), model="small", tokens=10)
@@ -69,12 +70,30 @@ def test_chart_and_tables_hold_every_token_of_the_range(client: Client, acme: Te
     assert sum(sum(values) for _, values in response.context["table"]) == 2020
 
 
-def test_page_says_its_zone_and_shows_times_in_it(client: Client, acme: Tenant) -> None:
+@pytest.mark.shows("U9")
+@pytest.mark.parametrize(
+    ("asked", "shown", "hours"),
+    [
+        ("", "Asia/Shanghai", 8),
+        ("&zone=UTC", "UTC", 0),
+        ("&zone=Asia/Tokyo", "Asia/Tokyo", 9),
+        ("&zone=Mars/Base", "Asia/Shanghai", 8),
+        ("&zone=../../etc/passwd", "Asia/Shanghai", 8),
+    ],
+)
+def test_one_zone_is_shown_on_the_page_and_stands_in_the_address(
+    client: Client, acme: Tenant, asked: str, shown: str, hours: int
+) -> None:
     usage(acme, at=minutes_ago(1))
-    response = client.get("/t/acme/usage/?range=1h")
-    assert "times in Asia/Shanghai" in response.content.decode()
+    response = client.get(f"/t/acme/usage/?range=1h{asked}")
+    text = response.content.decode()
+    assert f"times in {shown}" in text
     first = response.context["table"][0][0]
-    assert first.utcoffset() == timedelta(hours=8)
+    assert first.utcoffset() == timedelta(hours=hours)
+    assert f">{first:%H:%M}<" in text or f"{first:%H:%M}</td>" in text
+    # Choosing a range keeps the zone, choosing a zone keeps the range.
+    assert 'href="?range=7d' + asked.replace("&", "&amp;").replace("/", "%2F") in text
+    assert 'href="?range=1h&amp;zone=UTC"' in text
 
 
 @pytest.mark.parametrize("asked", ["", "?range=", "?range=1y", "?range=%00"])

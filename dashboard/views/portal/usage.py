@@ -1,6 +1,6 @@
 """Portal: what was used, from rollups."""
 
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -24,27 +24,33 @@ def _merge(values: list[int]) -> list[int]:
 @portal_page
 def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     chosen = RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
+    zone = _zone(request.GET.get("zone", ""), default=access.tenant.time_zone)
     now = timezone.now()
-    starts = bucket_starts(chosen, now=now, zone=ZoneInfo(access.tenant.time_zone))
+    starts = bucket_starts(chosen, now=now, zone=zone)
     series = token_series(
         usage_series(access.tenant.pk, starts=starts, until=now), buckets=len(starts), other=_("Other models")
     )
     keys = usage_by_key(access.tenant.pk, starts=starts, until=now)
-    return render(
-        request,
-        "portal/usage.html",
-        {
-            "access": access,
-            "chosen": chosen.name,
-            "ranges": [(name, _range_word(name)) for name in RANGES],
-            "now": now,
-            "totals": usage_totals(access.tenant.pk, since=starts[0], until=now),
-            "series": series,
-            "figure": token_figure(series, starts),
-            "table": [(start, [one.tokens[i] for one in series]) for i, start in enumerate(starts)],
-            "keys": [(key, sparkline(_merge(list(key.by_bucket)))) for key in keys],
-        },
-    )
+    context = {
+        "access": access,
+        "chosen": chosen.name,
+        "ranges": [(name, _range_word(name)) for name in RANGES],
+        "zone": zone.key,
+        "zones": list(dict.fromkeys([access.tenant.time_zone, "UTC", zone.key])),
+        "now": now,
+        "totals": usage_totals(access.tenant.pk, since=starts[0], until=now),
+        "series": series,
+        "figure": token_figure(series, starts),
+        "table": [(start, [one.tokens[i] for one in series]) for i, start in enumerate(starts)],
+        "keys": [(key, sparkline(_merge(list(key.by_bucket)))) for key in keys],
+    }
+    with timezone.override(zone):
+        return render(request, "portal/usage.html", context)
+
+
+def _zone(name: str, *, default: str) -> ZoneInfo:
+    """The zone that the address names, the tenant's where it names none that exists."""
+    return ZoneInfo(name if name in available_timezones() else default)
 
 
 def _range_word(name: str) -> str:
