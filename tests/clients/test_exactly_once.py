@@ -18,8 +18,8 @@ from tests.house import TestHouse
 from tests.recorder import Recorder
 
 MODEL = "recorded"
-REQUESTS = 400
-SECONDS = 8
+REQUESTS = 250
+SECONDS = 5
 ROOT = Path(__file__).resolve().parents[2]
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "traces"
 
@@ -43,9 +43,9 @@ def start_replay(house: TestHouse, trace: Path, key: str, *options: str) -> "sub
 @pytest.mark.slow
 def test_relay_and_drain_are_killed_in_the_middle(house: TestHouse, recorder: Recorder, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
-    rows = [f"2024-01-01 00:00:{n * SECONDS / REQUESTS:09.6f},40,64\n" for n in range(REQUESTS)]
+    rows = [f"2024-01-01 00:00:{n * SECONDS / REQUESTS:09.6f},40,200\n" for n in range(REQUESTS)]
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
-    options = ["--model", MODEL, "--max-tokens", "64", "--in-flight", "32", "--limit", str(REQUESTS)]
+    options = ["--model", MODEL, "--max-tokens", "200", "--in-flight", "32", "--limit", str(REQUESTS)]
     replay = start_replay(house, trace, house.new_key("replay").secret, *options)
     try:
         wait_until(lambda: len(recorder.request_ids) > REQUESTS // 6, "a part has been forwarded")
