@@ -50,7 +50,11 @@ class ApiKeyAuthentication(BaseAuthentication):
         Raises Unauthenticated without a key, InvalidApiKey for an unknown, revoked or expired one, and
         SnapshotStale when its tenant is not known here (yet).
         """
-        row = self._snapshot.key(digest_credential(read_credential(request)))
+        return self.identify(digest_credential(read_credential(request)))
+
+    def identify(self, digest: str) -> tuple[Principal, KeyRow]:
+        """The same, for a credential whose digest is known already."""
+        row = self._snapshot.key(digest)
         if row is None or row.revoked or (row.expires_at is not None and row.expires_at <= self._now()):
             raise InvalidApiKey()
         tenant = self._snapshot.tenant(row.tenant_id)

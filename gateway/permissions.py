@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 from rest_framework.permissions import BasePermission
 
@@ -12,6 +13,7 @@ from tenants.policies.rbac import is_allowed
 from tenants.principal import Principal
 
 INFER: Final = "infer"
+_ALLOWED_CAP: Final = 10_000
 
 
 class InferencePermission(BasePermission):
@@ -20,6 +22,8 @@ class InferencePermission(BasePermission):
     def __init__(self, snapshot: Snapshot, now: Callable[[], float]) -> None:
         self._snapshot = snapshot
         self._now = now
+        self._allowed: dict[tuple[UUID, str], ModelRow] = {}  # what no passing of time takes back
+        self._allowed_at = -1
 
     def has_permission(self, request: Any, view: Any = None) -> bool:
         """True, or raises TenantSuspended or PermissionDenied. `request.user` is a Principal."""
@@ -41,9 +45,20 @@ class InferencePermission(BasePermission):
 
     def check_model(self, principal: Principal, name: str) -> ModelRow:
         """The model. Raises ModelNotFound, told alike for a model that is unknown and one without a grant."""
+        if self._allowed_at != self._snapshot.version:
+            self._allowed.clear()
+            self._allowed_at = self._snapshot.version
+        known = self._allowed.get((principal.key_id, name))
+        if known is not None:
+            return known
         row = self._snapshot.model(name)
         if row is None or not self._may_infer(principal, row):
             raise ModelNotFound(param="model")
+        tenant = self._snapshot.tenant(principal.tenant_id)
+        if tenant is not None and all(rule.expires_at is None for rule in tenant.rules):
+            if len(self._allowed) >= _ALLOWED_CAP:
+                self._allowed.clear()
+            self._allowed[principal.key_id, name] = row
         return row
 
     def list_models(self, principal: Principal) -> list[ModelRow]:

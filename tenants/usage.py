@@ -18,7 +18,6 @@ MARK_SECONDS: Final = 86_400
 
 ENGINE_REQUEST_ID_LENGTH: Final = 200
 ERROR_CODE_LENGTH: Final = 64
-MODEL_LENGTH: Final = 200
 
 
 def mark_key(prefix: str, process_id: UUID) -> str:

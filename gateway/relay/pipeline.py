@@ -25,8 +25,8 @@ class Authentication(Protocol):
     def credential(self, request: SlimRequest) -> str:
         """The key that the request carries. Raises Unauthenticated."""
 
-    def authenticate(self, request: SlimRequest) -> tuple[Principal, KeyRow]:
-        """Who makes the request; its key has been resolved. Raises GatehouseError."""
+    def identify(self, digest: str) -> tuple[Principal, KeyRow]:
+        """Who the key of that digest is; it has been resolved. Raises GatehouseError."""
 
 
 class Permission(Protocol):
@@ -110,16 +110,16 @@ class Pipeline:
             raise
         return msgspec.json.encode(_ModelEntry(row.name, row.created))
 
-    async def resolve(self, credential: str) -> None:
-        """Make sure that `authenticate` can answer for this key. Raises SnapshotStale."""
+    async def resolve(self, credential: str) -> str:
+        """Make sure that authentication can answer for this key; returns its digest. Raises SnapshotStale."""
         self._follower.check_fresh()
         digest = digest_credential(credential)
         if not self._follower.snapshot.knows(digest):
             await self._follower.resolve(digest)
+        return digest
 
     async def _authenticate(self, request: SlimRequest) -> Principal:
-        await self.resolve(self._authentication.credential(request))
-        return self._authentication.authenticate(request)[0]
+        return self._authentication.identify(await self.resolve(self._authentication.credential(request)))[0]
 
     async def _prepare(self, request: SlimRequest) -> Ready:
         principal = await self._authenticate(request)

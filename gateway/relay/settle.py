@@ -17,7 +17,6 @@ from tenants.principal import Principal
 from tenants.usage import (
     ENGINE_REQUEST_ID_LENGTH,
     ERROR_CODE_LENGTH,
-    MODEL_LENGTH,
     OpenRow,
     UsageRow,
     storable_text,
@@ -52,7 +51,7 @@ class Settler:
             id=request.request_id,
             tenant_id=principal.tenant_id,
             key_id=principal.key_id,
-            model=storable_text(parsed.model, MODEL_LENGTH),
+            model=parsed.model,  # a name of the catalogue: permission has seen it
             door=self._door,
             api=request.api,
             streamed=parsed.stream,
@@ -89,8 +88,8 @@ class Settler:
             attempts=settlement.attempts,
             version_id=endpoint.version_id if endpoint else None,
             instance_id=endpoint.instance_id if endpoint else None,
-            engine_request_id=storable_text(settlement.engine_request_id or "", ENGINE_REQUEST_ID_LENGTH),
-            error_code=storable_text(settlement.error_code or "", ERROR_CODE_LENGTH),
+            engine_request_id=_told(settlement.engine_request_id, ENGINE_REQUEST_ID_LENGTH),
+            error_code=_told(settlement.error_code, ERROR_CODE_LENGTH),
         )
         try:
             self.spool.append_row(row)
@@ -171,3 +170,7 @@ class SpoolTicket:
 
 def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
+
+
+def _told(text: str | None, length: int) -> str:
+    return storable_text(text, length) if text else ""

@@ -38,6 +38,8 @@ class Snapshot:
     def __init__(self, *, key_capacity: int = KEY_CAPACITY, unknown_capacity: int = UNKNOWN_CAPACITY) -> None:
         self.applied: dict[str, int] = {}
         """The epoch that each section stands at; a section that was never loaded is missing."""
+        self.version = 0
+        """Grows with every change of anything but endpoints: what was decided before may no longer hold."""
         self._key_capacity = key_capacity
         self._unknown_capacity = unknown_capacity
         self._keys: OrderedDict[str, KeyRow] = OrderedDict()
@@ -106,6 +108,7 @@ class Snapshot:
         elif section == ENDPOINTS:
             self._endpoints, self._by_model = loaded._endpoints, loaded._by_model
         self.applied[section] = epoch
+        self._changed(section)
 
     def apply(self, section: str, changed: Iterable[UUID], rows: Sequence[Row], *, through: int | None = None) -> None:
         """Replace the changed objects by their rows; those without a row vanish.
@@ -119,6 +122,7 @@ class Snapshot:
             self._put(row)
         if through is not None:
             self.applied[section] = through
+        self._changed(section)
 
     def remove(self, section: str, ids: Iterable[UUID]) -> None:
         for object_id in ids:
@@ -132,6 +136,10 @@ class Snapshot:
                 self._forget_model(object_id)
             elif section == ENDPOINTS:
                 self._forget_endpoint(object_id)
+
+    def _changed(self, section: str) -> None:
+        if section != ENDPOINTS:
+            self.version += 1
 
     def _put(self, row: Row) -> None:
         match row:

@@ -261,3 +261,25 @@ def test_the_same_objects_read_a_django_request(door: Door) -> None:
     request.user = principal  # type: ignore[assignment]  # a principal stands in for a user at the door
     assert door.permission.has_permission(request, None)
     assert door.permission.has_object_permission(request, None, "tiny")
+
+
+async def test_a_grant_that_goes_is_not_remembered(door: Door) -> None:
+    assert isinstance(await door.prepare(), Ready)
+    assert isinstance(await door.prepare(), Ready)
+    door.tenant(rule("other"))
+    assert (await door.refusal()).code == "model_not_found"
+
+
+async def test_a_grant_that_runs_out_is_not_remembered(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    door.tenant(rule("*", expires_at=NOW + 1))
+    assert isinstance(await door.prepare(), Ready)
+    monkeypatch.setattr(door.permission, "_now", lambda: NOW + 2)
+    assert (await door.refusal()).code == "model_not_found"
+
+
+async def test_a_key_that_is_narrowed_is_not_remembered(door: Door) -> None:
+    row = door.key("wide")
+    assert isinstance(await door.prepare("wide"), Ready)
+    narrowed = KeyRow(row.id, row.digest, TENANT, row.scopes, ("other",), None, None, False)
+    door.snapshot.apply(KEYS, [row.id], [narrowed])
+    assert (await door.refusal("wide")).code == "model_not_found"
