@@ -95,7 +95,11 @@ def claim_dead_spools(parent: Path) -> Iterator[DeadSpool]:
         try:
             UUID(folder.name)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except (ValueError, FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
+            # Spools appear whole, with their lock: without one, whoever was removing it died on the way.
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        except (ValueError, NotADirectoryError):
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

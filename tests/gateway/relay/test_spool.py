@@ -189,10 +189,20 @@ def test_a_torn_tail_loses_only_itself(tmp_path: Path) -> None:
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
-    (tmp_path / str(uuid4())).mkdir()  # without a lock: being removed
     (tmp_path / "file").write_text("")
     assert list(claim_dead_spools(tmp_path)) == []
     assert list(claim_dead_spools(tmp_path / "nowhere")) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "notes"]
+
+
+def test_a_removal_that_was_cut_off_is_finished(tmp_path: Path) -> None:
+    spool = a_spool(tmp_path)
+    settle(spool, an_open())
+    spool.release()
+    folder = tmp_path / str(spool.process_id)
+    (folder / "lock").unlink()  # what a removal does first
+    assert list(claim_dead_spools(tmp_path)) == []
+    assert not folder.exists()
 
 
 _WRITER = """
