@@ -50,7 +50,7 @@ class Pool:
             "GATEHOUSE_WEB_URL": f"http://127.0.0.1:{self.web_port}",
             "GATEHOUSE_WEB_PORT": str(self.web_port),
             "GATEHOUSE_CONTROLLER_LEASE_SECONDS": "1.5",
-            "GATEHOUSE_NODE_UNREACHABLE_SECONDS": "3",
+            "GATEHOUSE_NODE_UNREACHABLE_SECONDS": "5",
         }
 
     def start_web(self) -> "subprocess.Popen[bytes]":

@@ -16,8 +16,8 @@ from tests.gpupool.processes import ROOT, Pool, eventually
 
 pytestmark = pytest.mark.slow
 
-# Pool's settings: a node is unreachable after 3 s without its key, a leader after 1.5 s.
-OUTAGE_SECONDS = 6.0
+# Pool's settings: a node is unreachable after 5 s without its key, a leader after 1.5 s.
+OUTAGE_SECONDS = 8.0
 
 
 @pytest.fixture
