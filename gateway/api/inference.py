@@ -88,7 +88,8 @@ class InferenceView(APIView):
         return [runtime.authentication if runtime else ApiKeyAuthentication(Snapshot(), time.time)]
 
     def get_permissions(self) -> list[BasePermission]:
-        return [current_runtime().permission]
+        runtime = installed_runtime()
+        return [runtime.permission if runtime else InferencePermission(Snapshot(), time.time)]
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """As the relay: method, body, then who asks."""

@@ -1,0 +1,58 @@
+"""The DRF door before it is open, and what it says of itself."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+
+from gateway.api.runtime import install_runtime
+
+
+@pytest.fixture(autouse=True)
+def not_started() -> None:
+    install_runtime(None)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/tiny"])
+def test_before_start_up_it_is_503_in_openais_shape(client: Client, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer["retry-after"], answer["content-type"]) == (503, "5", "application/json")
+    assert answer.json()["error"]["code"] == "service_unavailable"
+    assert client.post("/v1/chat/completions", "{}", content_type="application/json").status_code == 503
+
+
+def test_before_start_up_it_is_alive_but_not_ready(client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").status_code == 503
+
+
+def test_metrics_are_in_the_text_format(client: Client) -> None:
+    answer = client.get("/metrics")
+    assert answer["content-type"].startswith("text/plain")
+    assert b"gatehouse_snapshot_away" in answer.content
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # the library's
+    return generated
+
+
+def test_inference_is_described_with_its_key_and_its_refusals(schema: dict[str, Any]) -> None:
+    assert schema["openapi"].startswith("3.1")
+    chat = schema["paths"]["/v1/chat/completions"]["post"]
+    assert {"200", "400", "401", "403", "404", "413", "429", "503"} <= set(chat["responses"])
+    assert chat["security"] == [{"gatewayKey": []}]
+    assert schema["components"]["securitySchemes"]["gatewayKey"]["scheme"] == "bearer"
+    assert "x-ratelimit-limit-requests" in chat["responses"]["429"]["headers"]
+
+
+def test_every_operation_has_a_name_of_its_own(schema: dict[str, Any]) -> None:
+    names = [
+        operation["operationId"]
+        for path in schema["paths"].values()
+        for method, operation in path.items()
+        if method in ("get", "post", "put", "patch", "delete")
+    ]
+    assert len(names) == len(set(names)) > 10
