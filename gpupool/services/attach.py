@@ -99,7 +99,8 @@ def attach_engine(
     if slots is not None and not 1 <= slots <= 100_000:
         raise InvalidInput("slots", "Slots are between 1 and 100,000.")
     changes = Changes()
-    model = Model.objects.filter(name=model_name.strip()).first()
+    # The lock lets one attachment of a model happen after the other, so that the second finds the first.
+    model = Model.objects.select_for_update().filter(name=model_name.strip()).first()
     if model is None:
         model = create_model(model_name, actor=actor, changes=changes)
     version = _version_for(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from core.epochs import Section
 from gpupool.engines.base import EngineArgumentsRefused
@@ -33,7 +33,11 @@ def create_model(
         raise InvalidInput("name", "A model needs a name of 1 to 200 printable characters, without * ? [ ].")
     if Model.objects.filter(name=name).exists():
         raise InvalidInput("name", f"There is a model {name!r} already.")
-    model = Model.objects.create(name=name, description=description, tenant_id=tenant_id)
+    try:
+        with transaction.atomic():
+            model = Model.objects.create(name=name, description=description, tenant_id=tenant_id)
+    except IntegrityError as error:  # made by another at this moment
+        raise InvalidInput("name", f"There is a model {name!r} already.") from error
     record_audit("model.created", subject=model, actor=actor, tenant_id=tenant_id, after={"name": name})
     _publish(model, changes=changes)
     return model

@@ -159,3 +159,26 @@ def test_a_report_about_an_earlier_claim_changes_nothing() -> None:
     services.apply_observed(node.pk, node.session, Observed(sequence=1, devices=[a_device("gpu-0")], instances=[stale]))
     instance.refresh_from_db()
     assert instance.state == InstanceState.STAGING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_engine_attached_twice_at_the_same_moment_is_attached_once() -> None:
+    services.create_model("llama", actor=SYSTEM)
+    gate, attached = threading.Barrier(4), []
+
+    def attach() -> None:
+        gate.wait()
+        try:
+            attached.append(
+                services.attach_engine("http://host:8000", engine="vllm", model_name="llama", actor=SYSTEM).instance.pk
+            )
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=attach) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(attached) == 4
+    assert len(set(attached)) == 1
