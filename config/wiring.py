@@ -31,7 +31,7 @@ from gateway.relay.plan import Ready
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
 from gateway.relay.spool import Spool, SpoolFull
-from gateway.relay.upstream import UpstreamClient
+from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from gateway.relay.valkey import ValkeyClient
 from gateway.services.drain import LedgerDrain
 from gateway.services.snapshot_source import DatabaseSnapshotSource
@@ -52,7 +52,8 @@ class RelayRuntime:
         self.snapshot = Snapshot()
         self.authentication = ApiKeyAuthentication(self.snapshot, time.time)
         self.permission = InferencePermission(self.snapshot, time.time)
-        self.upstream = UpstreamClient()
+        # One for each client at most: a smaller pool would be a queue that no deadline knows of.
+        self.upstream = UpstreamClient(UpstreamLimits(connections_per_origin=environment.connection_cap))
         self.deadlines = Deadlines(
             connect_seconds=environment.connect_deadline_seconds,
             first_token_seconds=environment.first_token_deadline_seconds,
