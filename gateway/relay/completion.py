@@ -120,9 +120,9 @@ class CompletionStream:
         """
         out: list[bytes] = []
         for event in self._splitter.feed(data):
+            self._take(event, out)
             if self.done or self.error is not None:
                 break
-            self._take(event, out)
         return out[0] if len(out) == 1 else b"".join(out)
 
     def end(self) -> bytes:
@@ -157,14 +157,13 @@ class CompletionStream:
             chunk = _chunks.decode(data)
         except (msgspec.DecodeError, RecursionError):  # not ours to judge, but an error in it is one
             chunk = _Chunk(error=_member(data, "error"))
-        if name == b"error" or bytes(chunk.error) not in _NOTHING:
+        if name == b"error" or (chunk.error is not _ABSENT and bytes(chunk.error) not in _NOTHING):
             self.error = data
             return
         if self._take_fields(chunk, data):
             return
-        model = chunk.model
-        if len(memoryview(model)) and bytes(model) != self._client_name:
-            event = self._echo_model(event, data, bytes(model))
+        if chunk.model is not _ABSENT and (model := bytes(chunk.model)) != self._client_name:
+            event = self._echo_model(event, data, model)
         if self.committed:
             out.append(event)
         elif self.content_events or self.finished:
@@ -181,11 +180,10 @@ class CompletionStream:
                 if _has_content(choice):
                     self.content_events += 1
                     self.progress += 1
-                if bytes(choice.finish_reason) not in _NOTHING:
+                if choice.finish_reason is not _ABSENT and bytes(choice.finish_reason) not in _NOTHING:
                     self.finished = True
                     self.progress += 1
-        usage = bytes(chunk.usage)
-        if usage not in _NOTHING:
+        if chunk.usage is not _ABSENT and (usage := bytes(chunk.usage)) not in _NOTHING:
             self.usage = read_usage(usage) or self.usage
             self.progress += 1
             if self._drop_usage and choices is not None and not choices:
@@ -243,7 +241,7 @@ def _has_content(choice: _Choice) -> bool:
         for name, value in choice.delta.items():
             if name != "role" and bytes(value) not in _NOTHING:
                 return True
-    return bytes(choice.text) not in _NOTHING
+    return choice.text is not _ABSENT and bytes(choice.text) not in _NOTHING
 
 
 class WholeAnswer(NamedTuple):

@@ -121,9 +121,20 @@ class UpstreamResponse:
                 return data
             if self.complete:
                 return b""
+            connection = self._connection
             if self._error is not None:
                 raise self._error
-            await self._wait(seconds)
+            if connection is None:
+                raise ConnectionLost("the response was closed")
+            # As in _wait, written out: this is once an event.
+            loop = connection.loop
+            self._deadline = deadline = loop.time() + seconds
+            self._waiter = waiter = loop.create_future()
+            connection.watch(deadline)
+            try:
+                await waiter
+            finally:
+                self._waiter = None
 
     def close(self) -> None:
         """Done with it: the connection is closed unless the response had come whole."""

@@ -191,7 +191,9 @@ class Door:
             await self._interrupted(call, scope, send)
         except Exception:
             # The last line of defence: a defect of ours must still be answered in shape, and settled.
-            log.exception("request failed", request_id=str(call.request_id))
+            log.exception("request_failed", request_id=str(call.request_id))
+            if call.exchange is not None:
+                await call.exchange.aclose(GatehouseError())
             await self._refuse(call, GatehouseError(), send)
         finally:
             call.ended = True
@@ -305,7 +307,7 @@ class Door:
         except GatehouseError as error:
             return error.status, error_headers(error), render_openai(error)
         except Exception:
-            log.exception("request failed", request_id=str(request_id))  # as for inference: answered in shape
+            log.exception("request_failed", request_id=str(request_id))  # as for inference: answered in shape
             return 500, error_headers(GatehouseError()), render_openai(GatehouseError())
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import structlog
+
 from core.clock import Clock
 from core.errors import (
     GatehouseError,
@@ -32,6 +34,9 @@ MAX_ATTEMPTS: Final = 3
 CLIENT_LEFT: Final = 499
 """Status in the ledger of a request whose client left before it was told one (nginx's number)."""
 
+log = structlog.get_logger(__name__)
+
+_REASON_CHARACTERS: Final = 200
 _BYTES_PER_TOKEN: Final = 4  # of an estimate: near the mean of English text in common tokenizers
 _ERROR_BODY_BYTES: Final = 64 * 1024
 _ERROR_BODY_SECONDS: Final = 5.0
@@ -92,8 +97,8 @@ class Exchange:
         self._content_told = False
         self._tried: frozenset[UUID] = frozenset()
         self._attempts = 0
-        self._progress = 0
-        self._progress_at = 0.0  # monotonic seconds of the last content, or of the attempt's start
+        self._progress_seen = 0
+        self._due: float | None = None  # monotonic seconds at which the next content is late
         self._ttft_seconds: float | None = None
         self._usage: Usage | None = None
         self._answer_content_bytes = 0
@@ -139,11 +144,19 @@ class Exchange:
             self._cancelled_by_abort = task
             task.cancel()
 
-    async def aclose(self) -> None:
-        """The client has left, or has everything: closes what is open. May be called at any time, and twice."""
+    async def aclose(self, error: GatehouseError | None = None) -> None:
+        """The client has left, or has everything: closes what is open. May be called at any time, and twice.
+
+        With `error` it was not the client who gave up, but a defect of ours that it was told as.
+        """
         self._end_attempt(failed=False)
-        if self._settlement is None:
+        if self._settlement is not None:
+            return
+        if error is None:
             await self._settle(Outcome.CANCELLED, self._head.status if self._head else CLIENT_LEFT)
+        else:
+            outcome = Outcome.TRUNCATED if self._content_told else Outcome.FAILED
+            await self._settle(outcome, self._head.status if self._head else error.status, error.code)
 
     # Bytes, over as many attempts as it takes
 
@@ -155,10 +168,14 @@ class Exchange:
                 try:
                     if self._response is None:
                         await self._attempt()
-                    return await self._read()
+                    if self._stream is None:
+                        return await self._read_whole()
+                    return await self._read_stream(self._stream)
                 except UpstreamError as error:
+                    self._log_attempt(error)
                     failure = _AttemptFailed(error_of_transport(error), retry=True, engine_fault=True)
                 except _AttemptFailed as error:
+                    self._log_attempt(error)
                     failure = error
                 except asyncio.CancelledError:
                     if self._aborted is None or self._cancelled_by_abort is None:
@@ -168,6 +185,16 @@ class Exchange:
             self._end_attempt(failed=failure.engine_fault and self._aborted is None)
             if self._aborted is not None or self._content_told or not failure.retry or not self._may_try_again():
                 return await self._fail(self._aborted or failure.error)
+
+    def _log_attempt(self, error: Exception) -> None:
+        endpoint = self._last_endpoint
+        log.info(
+            "attempt_failed",
+            request_id=str(self._ready.request.request_id),
+            instance_id=str(endpoint.instance_id) if endpoint else None,
+            attempt=self._attempts,
+            reason=f"{type(error).__name__.lstrip('_')}: {error}"[:_REASON_CHARACTERS],
+        )
 
     def _may_try_again(self) -> bool:
         if self._attempts >= MAX_ATTEMPTS or self._total_left() <= 0:
@@ -192,8 +219,7 @@ class Exchange:
         self._last_endpoint = endpoint
         self._attempts += 1
         self._tried |= {endpoint.instance_id}
-        self._progress = 0
-        self._progress_at = now
+        self._due = None
         self._stream = None
         left = max(0.0, self._ends_at - now)
         body = splice(ready.request.body, parsed, served_name=endpoint.served_name)
@@ -229,14 +255,20 @@ class Exchange:
         fault = error.status >= 500 and status not in _BACK_PRESSURE
         return _AttemptFailed(error, retry=status in _RETRIED, engine_fault=fault)
 
-    async def _read(self) -> bytes:
-        """Bytes for the client from the answer under way."""
-        response, stream = self._response, self._stream
+    async def _read_stream(self, stream: CompletionStream) -> bytes:
+        """Bytes for the client from a stream under way."""
+        response = self._response
         assert response is not None
-        if stream is None:
-            return await self._read_whole(response)
+        deadlines = self._deadlines
         while True:
-            data = await response.read(self._stream_left())
+            now = self._now()
+            if self._progress_seen != stream.progress or self._due is None:
+                # The wait for the next content begins here and not where the last one came: between
+                # the two it was the client who made the engine wait.
+                self._progress_seen = stream.progress
+                longest = deadlines.inter_token_seconds if stream.progress else deadlines.first_token_seconds
+                self._due = min(self._ends_at, now + longest)
+            data = await response.read(max(0.0, self._due - now))
             ended = not data
             try:
                 if self._inflater is not None:
@@ -244,22 +276,26 @@ class Exchange:
                 out = stream.end() if ended else stream.feed(data)
             except EventTooLarge as error:
                 raise BadResponse(str(error)) from error
-            self._note(stream)
-            failure = self._stream_failure(stream, ended=ended)
-            if failure is not None:
-                if not out:
-                    raise failure
-                self._late_failure = failure
-                return out
+            if self._ttft_seconds is None and stream.content_events:
+                self._ttft_seconds = self._now() - self._ready.request.received_at
+            self._content_told = stream.committed
+            if stream.error is not None or (ended and not stream.done):
+                failure = self._stream_failure(stream)
+                if failure is not None:
+                    if not out:
+                        raise failure
+                    self._late_failure = failure
+                    return out
             if stream.done or ended:
                 return await self._succeed(out)
             if out:
                 return out
 
-    def _stream_failure(self, stream: CompletionStream, *, ended: bool) -> _AttemptFailed | None:
+    def _stream_failure(self, stream: CompletionStream) -> _AttemptFailed | None:
+        """Of a stream that said an error, or ended without [DONE]."""
         if stream.error is not None:
             return self._said(stream.error)
-        if ended and not stream.done and not stream.finished:
+        if not stream.finished:
             return _AttemptFailed(UpstreamFailure(), retry=True, engine_fault=True)
         return None
 
@@ -269,8 +305,10 @@ class Exchange:
         error = error_of_event(data, served_name=served_name, client_model=self._ready.parsed.model)
         return _AttemptFailed(error, retry=error.status >= 500, engine_fault=error.status >= 500)
 
-    async def _read_whole(self, response: UpstreamResponse) -> bytes:
+    async def _read_whole(self) -> bytes:
         """A non-streamed answer: held whole, so that an engine's death in it can still be made good."""
+        response = self._response
+        assert response is not None
         body = await self._read_body(response, self._deadlines.answer_bytes, self._total_left())
         try:
             answer = read_whole(body, client_model=self._ready.parsed.model)
@@ -355,7 +393,7 @@ class Exchange:
             duration_seconds=self._now() - self._ready.request.received_at,
             ttft_seconds=self._ttft_seconds,
             endpoint=self._last_endpoint,
-            engine_request_id=self._engine_request_id,
+            engine_request_id=self._stream.engine_request_id if self._stream is not None else self._engine_request_id,
             error_code=error_code,
             attempts=self._attempts,
         )
@@ -368,8 +406,9 @@ class Exchange:
 
     def _counted_usage(self) -> Usage:
         """The engine's word; else, where content was told, an estimate: events out, prompt bytes / 4 in."""
-        if self._usage is not None:
-            return self._usage
+        said = self._stream.usage if self._stream is not None else self._usage
+        if said is not None:
+            return said
         if not self._content_told:
             return Usage()
         parsed = self._ready.parsed
@@ -379,25 +418,8 @@ class Exchange:
 
     # Time
 
-    def _note(self, stream: CompletionStream) -> None:
-        """Take over what a stream has said so far."""
-        if stream.progress != self._progress:
-            self._progress = stream.progress
-            self._progress_at = self._now()
-            self._usage = stream.usage
-            self._engine_request_id = stream.engine_request_id
-            if self._ttft_seconds is None and stream.content_events:
-                self._ttft_seconds = self._progress_at - self._ready.request.received_at
-        self._content_told = stream.committed
-
     def _total_left(self) -> float:
         return max(0.0, self._ends_at - self._now())
-
-    def _stream_left(self) -> float:
-        """Seconds until a stream's next content is due."""
-        deadlines = self._deadlines
-        longest = deadlines.inter_token_seconds if self._progress else deadlines.first_token_seconds
-        return max(0.0, min(self._ends_at, self._progress_at + longest) - self._now())
 
 
 def _inflater(response: UpstreamResponse, limit: int) -> Inflater | None:

@@ -29,6 +29,8 @@ class EventSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that `data` completes. Raises EventTooLarge when the unfinished one exceeds the limit."""
+        if not self.rest and data.find(b"\n\n") == len(data) - 2 > 0 and b"\r" not in data:
+            return [data]  # as nearly always: one event at a time
         buffer = self.rest + data if self.rest else data
         events = self._split_any(buffer) if b"\r" in buffer else self._split_lf(buffer)
         if len(self.rest) > self._limit:
