@@ -1,31 +1,23 @@
 """Puts the web process's ASGI application together: lifespan, HTTP, websockets."""
 
-import importlib.util
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from typing import Any
 
-import structlog
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 
 from config.environment import environment
 from config.wiring import build_web_runtime
+from core.env import SettingsError
+from dashboard.routing import websocket_urlpatterns as page_streams
 from gateway.api.http import BODY_CUT
 from gateway.api.runtime import install_runtime
 from gpupool.leases.default import close_shared_store
-
-logger = structlog.get_logger(__name__)
+from gpupool.stream.routing import websocket_urlpatterns as agent_streams
 
 # Django, Channels and uvicorn each describe ASGI's messages by types of their own.
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-
-
-def _patterns(module: str) -> list[Any]:
-    if importlib.util.find_spec(module) is None:
-        return []
-    return list(import_module(module).websocket_urlpatterns)
 
 
 class Lifespan:
@@ -36,8 +28,7 @@ class Lifespan:
         await receive()
         try:
             await runtime.start()
-        except Exception as error:
-            logger.exception("web_start_failed")
+        except SettingsError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         install_runtime(runtime)
@@ -73,18 +64,21 @@ def cap_bodies(application: Application, cap_bytes: int) -> Application:
     return capped
 
 
+def _router(patterns: list[Any]) -> URLRouter:
+    return URLRouter(patterns)  # takes Django's patterns, though its types want a kind of its own
+
+
 def build_application(django: Application) -> Application:
     """One application for HTTP, websockets and lifespan.
 
     Node agents authenticate by token and send no Origin; browsers' sockets must come from our own pages.
     """
-    agents = _patterns("gpupool.stream.routing")
-    pages = _patterns("dashboard.routing")
-    browser = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(pages)))
+    agents = _router(agent_streams)
+    browser = AllowedHostsOriginValidator(AuthMiddlewareStack(_router(page_streams)))
 
     async def websocket(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"].startswith("/agent/"):
-            await URLRouter(agents)(scope, receive, send)
+            await agents(scope, receive, send)
         else:
             await browser(scope, receive, send)
 

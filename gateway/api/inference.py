@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, assert_never
 
+import structlog
 from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.http import HttpResponse
@@ -31,6 +32,8 @@ from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.plan import Api, Held, Ready, Rejected, SlimRequest
 from gateway.relay.snapshot import Snapshot
+
+logger = structlog.get_logger(__name__)
 
 _ERRORS: Final = {
     status: OpenApiResponse(schemas.ErrorSerializer, description=text)
@@ -119,7 +122,7 @@ class InferenceView(APIView):
     def get_exception_handler(self) -> Callable[..., Any]:
         return self._render
 
-    def _render(self, error: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    def _render(self, error: Exception, context: dict[str, Any]) -> HttpResponse:
         """Errors as the relay tells them."""
         slim = getattr(self, "slim", None)
         if isinstance(error, GatehouseError):
@@ -127,7 +130,9 @@ class InferenceView(APIView):
         if isinstance(error, exceptions.MethodNotAllowed):
             allowed = ", ".join(self.allowed_methods).encode()
             return error_response(MethodNotAllowed(headers=((b"allow", allowed),)), slim)
-        return None
+        # The last line of defence, as in the relay: a defect of ours must still be answered in shape.
+        logger.error("request failed", exc_info=error)
+        return error_response(GatehouseError(), slim)
 
     def forward(self) -> HttpResponseBase:
         """Decide about the request and carry it."""

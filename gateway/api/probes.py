@@ -1,11 +1,14 @@
-"""What probes and scrapers ask the web process."""
+"""What probes and scrapers ask the web process, and what there is nothing at."""
 
 import json
 
 from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
+from core.errors import NotFound
 from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
+from gateway.api.http import error_response
 from gateway.api.runtime import installed_runtime
 
 
@@ -26,6 +29,12 @@ def readyz(request: HttpRequest) -> HttpResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     """For Prometheus."""
     return HttpResponse(render_metrics(), content_type=CONTENT_TYPE_LATEST)
+
+
+@csrf_exempt
+def nothing_here(request: HttpRequest) -> HttpResponse:
+    """The answer to inference addresses that do not exist, in OpenAI's shape."""
+    return error_response(NotFound())
 
 
 def _status(reason: str | None) -> HttpResponse:

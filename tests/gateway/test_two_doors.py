@@ -3,6 +3,7 @@
 Compared: status, body bytes (ids and times masked) and the agreed set of headers; and what the ledger says.
 """
 
+import gzip
 import json
 import re
 from collections.abc import Mapping
@@ -94,6 +95,12 @@ ASKS: Final = (
     Ask("a body over the cap", body=b" " * (2 * 1024 * 1024), status=413),
     Ask("the wrong method", CHAT, "GET", status=405),
     Ask("the wrong method on models", "/v1/models", "POST", body=b"{}", status=405),
+    Ask("an unknown address", "/v1/nothing", "GET", status=404),
+    Ask("an unknown address, posted to", "/v1/embeddingz", body=b"{}", key="", status=404),
+    Ask("no model's name", "/v1/models/", "GET", status=404),
+    Ask("a compressed body", body=gzip.compress(json.dumps(chat()).encode()), headers={"content-encoding": "gzip"}),
+    Ask("a bomb", body=gzip.compress(b" " * 2**21), headers={"content-encoding": "gzip"}, status=413),
+    Ask("an unknown encoding", body=b"{}", headers={"content-encoding": "zip"}, status=415),
     Ask("options", CHAT, "OPTIONS", key="", status=204),
     Ask("alive", "/healthz", "GET", key=""),
     Ask("ready", "/readyz", "GET", key=""),

@@ -1,0 +1,22 @@
+"""Celery's schedule: every entry names a task that is there, and a task may run twice."""
+
+import pytest
+
+from config.celery import app
+from core.tasks import prune_changes
+from tenants.tasks import ensure_partitions
+
+
+def test_every_scheduled_task_is_registered() -> None:
+    app.loader.import_default_modules()
+    scheduled = {entry["task"] for entry in app.conf.beat_schedule.values()}
+    assert scheduled
+    assert scheduled <= set(app.tasks)
+
+
+@pytest.mark.django_db
+def test_tasks_may_run_twice() -> None:
+    ensure_partitions()
+    assert ensure_partitions() == []
+    prune_changes()
+    assert prune_changes() == 0

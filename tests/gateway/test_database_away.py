@@ -1,0 +1,92 @@
+"""PostgreSQL goes away under running doors: what is served from the snapshot, for how long, and what comes after."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+import pytest
+from django.db import connection
+from psycopg import sql
+
+from bench.house import wait_until
+from tests.house import TestHouse
+
+CHAT: Final = "/v1/chat/completions"
+BODY: Final[dict[str, Any]] = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+STALE_SECONDS: Final = 3
+
+
+@contextlib.contextmanager
+def database_away() -> Iterator[None]:
+    """Nobody is connected to the house's database, and nobody can connect."""
+    name = str(connection.settings_dict["NAME"])
+    connection.close()
+    server = os.environ["DATABASE_URL"].rpartition("/")[0]
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as admin:
+        allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+        admin.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
+        try:
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            yield
+        finally:
+            admin.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
+
+
+def connections() -> int:
+    """Connections to the house's database, this test's own aside."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return int(cursor.fetchone()[0])
+
+
+@pytest.fixture(scope="module")
+def both(house: TestHouse) -> TestHouse:
+    house.environ["GATEHOUSE_SNAPSHOT_STALE_SECONDS"] = str(STALE_SECONDS)
+    house.stop("relay")
+    house.start("relay")
+    house.start("web")
+    return house
+
+
+@pytest.mark.shows("G30")
+@pytest.mark.parametrize("door", ["relay", "web"])
+def test_known_keys_are_served_for_the_stated_time_and_then_503(both: TestHouse, door: str) -> None:
+    stranger = both.new_key(f"never seen at the {door}")
+    with both.client(door=door) as client, both.client(stranger.secret, door=door) as unseen:
+        assert client.post(CHAT, json=BODY).status_code == 200
+        with database_away():
+            began = time.monotonic()
+            request_ids = []
+            while time.monotonic() < began + STALE_SECONDS - 1:
+                answer = client.post(CHAT, json=BODY)
+                assert answer.status_code == 200
+                request_ids.append(answer.headers["x-request-id"])
+            refused = unseen.post(CHAT, json=BODY)  # nobody can say who that is
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "configuration_unavailable")
+            assert refused.headers["retry-after"]
+            assert client.get("/readyz").status_code == 200
+            wait_until(lambda: client.post(CHAT, json=BODY).status_code == 503, "too old to serve", seconds=5)
+            assert client.get("/readyz").status_code == 503
+            assert client.get("/healthz").status_code == 200
+        wait_until(lambda: client.post(CHAT, json=BODY).status_code == 200, "served again", seconds=5)
+        assert unseen.post(CHAT, json=BODY).status_code == 200
+    for request_id in request_ids:
+        both.ledger_row(request_id)
+
+
+@pytest.mark.shows("G30")
+def test_no_connection_is_held_while_streaming(both: TestHouse) -> None:
+    body = {**BODY, "stream": True, "max_tokens": 400, "ignore_eos": True}
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(both.client(door="web"))
+        client.get("/v1/models")
+        before = connections()
+        for _ in range(4):
+            stream = stack.enter_context(client.stream("POST", CHAT, json=body))
+            next(stream.iter_raw())
+        assert connections() <= before
