@@ -6,11 +6,12 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
+from django_htmx.middleware import HtmxDetails
 
 
 def sheet(request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200) -> HttpResponse:
     """Render `template` as a dialog's content or, without htmx, within a page of the same area."""
-    alone = request.headers.get("HX-Request") == "true"
+    alone = bool(HtmxDetails(request))
     chosen = template if alone else "sheet_page.html"
     response = render(request, chosen, {**context, "fragment": template}, status=status)
     patch_vary_headers(response, ["HX-Request"])
