@@ -303,3 +303,14 @@ async def test_gzipped_requests_are_undone(open_door: OpenDoor) -> None:
         assert engine.received[0].json == {**chat(), "model": "served"}
         answer = await house.ask(b"{}", headers=[("Content-Encoding", "br")])
         assert (answer.status, answer.error["code"]) == (415, "unsupported_content_encoding")
+
+
+async def test_a_defect_of_ours_on_the_way_is_no_cancellation(open_door: OpenDoor) -> None:
+    async with EngineDouble(answers(completion())) as engine:
+        house = await open_door(engine.port, authorization="cannot be\r\nwritten")
+        answer = await house.ask(chat())
+        assert (answer.status, answer.error["code"]) == (500, "internal_error")
+        settlement = (await house.settled())[0]
+        assert (settlement.outcome, settlement.status) == (Outcome.FAILED, 500)
+        assert house.pipeline.picker.in_flight == 0
+        assert engine.received == []
