@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx2 as httpx
@@ -77,8 +76,6 @@ def test_a_signal_ends_it_in_order_with_what_was_under_way(house: TestHouse) -> 
     assert house.stop("relay") == 0
     row = house.ledger_row(answer.headers["x-request-id"])
     assert row.outcome == "success"
-    deadline = time.monotonic() + 5
     with pytest.raises(httpx.TransportError):
-        while time.monotonic() < deadline:
-            httpx.get(f"{house.relay_url}/healthz")
+        httpx.get(f"{house.relay_url}/healthz")
     house.start("relay")
