@@ -1,5 +1,6 @@
 """What a client is told when an engine answers with an error, or does not answer."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -70,7 +71,7 @@ def error_of_answer(
     if said is None and status >= 500 and status != 503:
         return UpstreamFailure()
     message, kind, code, param = said or ("", None, None, None)
-    message = message.replace(served_name, client_model)[:_MESSAGE_CHARACTERS] if served_name else message
+    message = _in_the_clients_words(message, served_name, client_model)[:_MESSAGE_CHARACTERS]
     seconds = _seconds(retry_after)
     if status == 429:
         return EngineBusy(message or None, param=param, retry_after_seconds=seconds or 1.0)
@@ -116,6 +117,12 @@ def _read(body: bytes) -> tuple[str, str | None, str | None, str | None] | None:
     if message is None:
         return None
     return message, said.type or said.error_type, _text(said.code), None
+
+
+def _in_the_clients_words(message: str, served_name: str, client_model: str) -> str:
+    if not served_name or served_name not in message:
+        return message
+    return re.sub(rf"(?<!\w){re.escape(served_name)}(?!\w)", lambda _: client_model, message)
 
 
 def _text(value: object) -> str | None:

@@ -22,9 +22,10 @@ from core.errors import (
 )
 from gateway.relay.completion import CompletionStream, read_whole
 from gateway.relay.connection import BadResponse, ConnectionLost, UpstreamError, UpstreamResponse
-from gateway.relay.encoding import EncodingError, Inflater, inflater_for
 from gateway.relay.engine_errors import error_of_answer, error_of_event, error_of_transport
-from gateway.relay.plan import Endpoint, Outcome, Ready, Settlement, Usage, UsageSource
+from gateway.relay.estimate import estimate_usage
+from gateway.relay.inflated import InflatedResponse
+from gateway.relay.plan import Endpoint, Outcome, Ready, Settlement, Usage
 from gateway.relay.request_head import request_head
 from gateway.relay.splice import MalformedJson, splice
 from gateway.relay.sse import EventTooLarge
@@ -36,8 +37,6 @@ CLIENT_LEFT: Final = 499
 
 log = structlog.get_logger(__name__)
 
-_REASON_CHARACTERS: Final = 200
-_BYTES_PER_TOKEN: Final = 4  # of an estimate: near the mean of English text in common tokenizers
 _ERROR_BODY_BYTES: Final = 64 * 1024
 _ERROR_BODY_SECONDS: Final = 5.0
 _TAIL_SECONDS: Final = 1.0  # for what comes after [DONE], so that the connection can be used again
@@ -91,8 +90,7 @@ class Exchange:
         self._pending = b""
         self._endpoint: Endpoint | None = None  # of the attempt in flight
         self._last_endpoint: Endpoint | None = None
-        self._response: UpstreamResponse | None = None
-        self._inflater: Inflater | None = None
+        self._response: UpstreamResponse | InflatedResponse | None = None
         self._stream: CompletionStream | None = None
         self._content_told = False
         self._tried: frozenset[UUID] = frozenset()
@@ -172,10 +170,11 @@ class Exchange:
                         return await self._read_whole()
                     return await self._read_stream(self._stream)
                 except UpstreamError as error:
-                    self._log_attempt(error)
+                    self._log_attempt(f"{type(error).__name__}: {error}")
                     failure = _AttemptFailed(error_of_transport(error), retry=True, engine_fault=True)
                 except _AttemptFailed as error:
-                    self._log_attempt(error)
+                    if error.engine_fault:
+                        self._log_attempt(f"{error.error.status} {error.error.code}")
                     failure = error
                 except asyncio.CancelledError:
                     if self._aborted is None or self._cancelled_by_abort is None:
@@ -186,14 +185,15 @@ class Exchange:
             if self._aborted is not None or self._content_told or not failure.retry or not self._may_try_again():
                 return await self._fail(self._aborted or failure.error)
 
-    def _log_attempt(self, error: Exception) -> None:
+    def _log_attempt(self, reason: str) -> None:
+        """Log why an engine is at fault; never in its own words, which may quote the prompt."""
         endpoint = self._last_endpoint
-        log.info(
+        log.warning(
             "attempt_failed",
             request_id=str(self._ready.request.request_id),
             instance_id=str(endpoint.instance_id) if endpoint else None,
             attempt=self._attempts,
-            reason=f"{type(error).__name__.lstrip('_')}: {error}"[:_REASON_CHARACTERS],
+            reason=reason,
         )
 
     def _may_try_again(self) -> bool:
@@ -223,6 +223,7 @@ class Exchange:
         self._stream = None
         left = max(0.0, self._ends_at - now)
         body = splice(ready.request.body, parsed, served_name=endpoint.served_name)
+        response: UpstreamResponse | InflatedResponse
         response = self._response = await self._client.request(
             Origin(endpoint.host, endpoint.port),
             request_head(ready.request, endpoint, self._request_id, stream=parsed.stream, body_bytes=len(body)),
@@ -230,7 +231,8 @@ class Exchange:
             connect_seconds=min(self._deadlines.connect_seconds, left),
             head_seconds=min(self._deadlines.first_token_seconds, left) if parsed.stream else left,
         )
-        self._inflater = _inflater(response, self._deadlines.answer_bytes) if response.content_encoding else None
+        if response.content_encoding:
+            response = self._response = InflatedResponse(response, self._deadlines.answer_bytes)
         if response.status != 200:
             raise await self._refused(endpoint, response)
         if response.content_type.startswith(b"text/event-stream"):
@@ -238,7 +240,7 @@ class Exchange:
                 raise BadResponse("a stream where none was asked for")
             self._stream = CompletionStream(client_model=parsed.model, drop_usage=not parsed.include_usage)
 
-    async def _refused(self, endpoint: Endpoint, response: UpstreamResponse) -> _AttemptFailed:
+    async def _refused(self, endpoint: Endpoint, response: UpstreamResponse | InflatedResponse) -> _AttemptFailed:
         """The failure that an error answer amounts to."""
         status = response.status
         try:
@@ -271,8 +273,6 @@ class Exchange:
             data = await response.read(max(0.0, self._due - now))
             ended = not data
             try:
-                if self._inflater is not None:
-                    data = self._inflate(data)
                 out = stream.end() if ended else stream.feed(data)
             except EventTooLarge as error:
                 raise BadResponse(str(error)) from error
@@ -323,34 +323,20 @@ class Exchange:
         self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(answer.body)), *self._own_headers()])
         return await self._succeed(answer.body)
 
-    async def _read_body(self, response: UpstreamResponse, limit: int, seconds: float) -> bytes:
+    async def _read_body(self, response: UpstreamResponse | InflatedResponse, limit: int, seconds: float) -> bytes:
         data = await response.read(seconds)
-        if response.drained and self._inflater is None and len(data) <= limit:
+        if response.drained and len(data) <= limit:
             return data  # as nearly always: it came in one piece
         until = self._now() + seconds
         parts: list[bytes] = []
         size = 0
         while data:
-            if self._inflater is not None:
-                data = self._inflate(data)
             size += len(data)
             if size > limit:
                 raise BadResponse(f"an answer of more than {limit} bytes")
             parts.append(data)
             data = await response.read(max(0.0, until - self._now()))
-        if self._inflater is not None:
-            self._inflate(b"")
         return b"".join(parts)
-
-    def _inflate(self, data: bytes) -> bytes:
-        assert self._inflater is not None
-        try:
-            if data:
-                return self._inflater.feed(data)
-            self._inflater.end()
-        except EncodingError as error:
-            raise BadResponse(str(error)) from error
-        return b""
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
         return [*self._ready.response_headers, (b"x-request-id", self._request_id)]
@@ -405,29 +391,15 @@ class Exchange:
             raise
 
     def _counted_usage(self) -> Usage:
-        """The engine's word; else, where content was told, an estimate: events out, prompt bytes / 4 in."""
-        said = self._stream.usage if self._stream is not None else self._usage
+        """The engine's word; where content was told without one, an estimate; else nothing."""
+        stream = self._stream
+        said = stream.usage if stream is not None else self._usage
         if said is not None:
             return said
         if not self._content_told:
             return Usage()
-        parsed = self._ready.parsed
-        prompt = parsed.spans.get("messages") or parsed.spans.get("prompt") or (0, 0, 0, 0)
-        events = self._stream.content_events if self._stream else _tokens(self._answer_content_bytes)
-        return Usage(input_tokens=_tokens(prompt[3] - prompt[2]), output_tokens=events, source=UsageSource.ESTIMATED)
-
-    # Time
+        events = stream.content_events if stream is not None else None
+        return estimate_usage(self._ready.parsed, content_events=events, content_bytes=self._answer_content_bytes)
 
     def _total_left(self) -> float:
         return max(0.0, self._ends_at - self._now())
-
-
-def _inflater(response: UpstreamResponse, limit: int) -> Inflater | None:
-    try:
-        return inflater_for(response.content_encoding, limit)
-    except EncodingError as error:
-        raise BadResponse(str(error)) from error
-
-
-def _tokens(size: int) -> int:
-    return -(-size // _BYTES_PER_TOKEN)

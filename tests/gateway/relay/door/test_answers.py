@@ -29,7 +29,7 @@ async def test_an_answer_passes_byte_for_byte_but_for_the_name(open_door: OpenDo
         assert house.pipeline.picker.in_flight == 0
 
 
-@pytest.mark.shows("G24")
+@pytest.mark.shows("G8", "G24")
 async def test_name_is_echoed_and_usage_read(open_door: OpenDoor) -> None:
     async with EngineDouble(answers(completion("Hi", usage=(11, 0)))) as engine:
         house = await open_door(engine.port)
@@ -48,6 +48,19 @@ async def test_completions_take_the_same_way(open_door: OpenDoor) -> None:
         answer = await house.ask({"model": "alias", "prompt": "Hi"}, path="/v1/completions")
         assert answer.status == 200
         assert engine.received[0].path == "/v1/completions"
+
+
+@pytest.mark.shows("G15")
+@pytest.mark.parametrize("identity", [{}, {"id": ""}, {"id": None}, {"id": 7}, {"id": "same"}])
+async def test_whatever_the_engine_calls_it_the_key_is_ours(open_door: OpenDoor, identity: dict[str, Any]) -> None:
+    body = {**{key: value for key, value in completion().items() if key != "id"}, **identity}
+    async with EngineDouble(answers(body)) as engine:
+        house = await open_door(engine.port)
+        ids = {(await house.ask(chat())).header("x-request-id") for _ in range(2)}
+        assert len(ids) == 2
+        assert None not in ids
+        told = {s.engine_request_id for s in await house.settled(2)}
+        assert told == {identity["id"] if isinstance(identity.get("id"), str) else None}
 
 
 @pytest.mark.shows("G26")
@@ -243,6 +256,7 @@ async def test_refused_connections_are_retried_elsewhere(open_door: OpenDoor) ->
         assert len(house.pipeline.picker.failed) == 2
 
 
+@pytest.mark.shows("G7")
 async def test_attempts_are_bounded(open_door: OpenDoor) -> None:
     async with EngineDouble(answers(completion())) as sound:
         house = await open_door(free_port(), free_port(), free_port(), sound.port)

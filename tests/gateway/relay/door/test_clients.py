@@ -78,7 +78,7 @@ async def test_a_client_that_leaves_while_it_is_decided_about_reaches_no_engine(
         assert (engine.received, house.settlements) == ([], [])
 
 
-@pytest.mark.shows("G6")
+@pytest.mark.shows("G6", "G7")
 async def test_a_client_that_leaves_ends_the_retries(open_door: OpenDoor) -> None:
     async with EngineDouble(stall) as first, EngineDouble(answers(completion())) as second:
         house = await open_door(first.port, second.port)

@@ -155,6 +155,65 @@ async def test_an_offer_of_http_2_does_not_cost_the_body(open_door: OpenDoor, sp
         assert engine.received[0].json["note"] == "\r\nUpgrade: stays"
 
 
+async def test_http_1_0_gets_no_chunks(open_door: OpenDoor) -> None:
+    async with EngineDouble(streams(*chat_stream("A")), answers(completion())) as engine:
+        house = await open_door(engine.port)
+        for stream in (True, False):
+            client = await house.connect()
+            body = json.dumps(chat(stream=stream)).encode()
+            client.writer.write(
+                b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
+            status, headers = await client.head()
+            rest = await client.reader.read()
+            assert status == 200
+            assert "transfer-encoding" not in dict(headers)
+            assert rest.startswith(b'data: {"id"') if stream else json.loads(rest) == completion(model="alias")
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"OPTIONS * HTTP/1.1", 404),
+        (b"GET http://elsewhere/healthz HTTP/1.1", 200),
+        (b"GET /healthz?x=1 HTTP/1.1", 200),
+        (b"GET //healthz HTTP/1.1", 404),
+        (b"GET /v1/models/%zz%00 HTTP/1.1", 200),
+        (b"CONNECT elsewhere:443 HTTP/1.1", 400),
+        (b"PRI * HTTP/2.0", 400),
+        (b"GET /" + b"x" * 5000 + b" HTTP/1.1", 404),
+    ],
+)
+async def test_odd_targets(open_door: OpenDoor, line: bytes, status: int) -> None:
+    house = await open_door()
+    client = await house.connect()
+    client.writer.write(line + b"\r\nHost: a\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert (await client.head())[0] == status
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no TCP_USER_TIMEOUT")
+async def test_connections_notice_a_client_that_vanished(open_door: OpenDoor) -> None:
+    house = await open_door()
+    client = await house.connect()
+    await client.request("GET", "/healthz")
+    assert (await client.answer()).status == 200
+    connection = next(iter(house.server.server_state.connections))
+    accepted = connection.transport.get_extra_info("socket")
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+    assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+
+async def test_idle_connections_are_closed(open_door: OpenDoor) -> None:
+    limits = ServerLimits(keep_alive_seconds=0.2, head_deadline_seconds=0.4, drain_notice_seconds=0)
+    house = await open_door(limits=limits)
+    client = await house.connect()
+    await client.request("GET", "/healthz")
+    assert (await client.answer()).status == 200
+    async with asyncio.timeout(5):
+        assert await client.reader.read() == b""
+
+
 async def test_first_signal_gives_notice_and_lets_finish(open_door: OpenDoor) -> None:
     release = asyncio.Event()
 

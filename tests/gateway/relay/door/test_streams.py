@@ -16,6 +16,7 @@ from tests.doubles.engine import (
     answers,
     chat_stream,
     chunk,
+    completion,
     die,
     event,
     stall,
@@ -207,18 +208,78 @@ async def test_after_the_first_content_no_other_engine_is_asked(open_door: OpenD
         assert sound.received == []
 
 
-async def test_heartbeats_are_no_progress(open_door: OpenDoor) -> None:
+@pytest.mark.shows("G21")
+@pytest.mark.parametrize(
+    ("deadlines", "content"),
+    [
+        pytest.param(Deadlines(first_token_seconds=0.3), False, id="first token"),
+        pytest.param(Deadlines(inter_token_seconds=0.3), True, id="inter-token"),
+        pytest.param(Deadlines(total_seconds=0.3), True, id="total"),
+    ],
+)
+async def test_heartbeats_are_no_progress(open_door: OpenDoor, deadlines: Deadlines, content: bool) -> None:
     async def beat(wire: Wire) -> None:
-        with_deadline = asyncio.get_running_loop().time() + 5
-        while asyncio.get_running_loop().time() < with_deadline:
+        while True:
             await wire.chunk(b": ping\n\n", chunk(role=True))
             await asyncio.sleep(0.02)
 
-    async with EngineDouble(streams(chunk("A"), then=beat)) as engine:
-        house = await open_door(engine.port, deadlines=Deadlines(inter_token_seconds=0.3))
+    async with EngineDouble(streams(chunk("A") if content else b": begun\n\n", then=beat)) as engine:
+        house = await open_door(engine.port, deadlines=deadlines)
         answer = await house.ask(chat(stream=True))
+        assert answer.body.startswith(b'data: {"id"' if content else b": begun")
         assert b"upstream_timeout" in answer.body
-        assert await house.outcome() is Outcome.TRUNCATED
+        assert await house.outcome() is (Outcome.TRUNCATED if content else Outcome.FAILED)
+        await until(lambda: engine.open == 0)
+
+
+@pytest.mark.shows("G16")
+@pytest.mark.parametrize("usage", [(7, 4), None])
+async def test_two_choices_keep_their_index_and_both_are_counted(
+    open_door: OpenDoor, usage: tuple[int, int] | None
+) -> None:
+    def part(index: int, text: str) -> bytes:
+        return event(b'{"choices": [{"index": %d, "delta": {"content": "%b"}}]}' % (index, text.encode()))
+
+    parts = [part(0, "A"), part(1, "B"), part(1, "C"), part(0, "D")]
+    last = [chunk(usage=usage)] if usage else []
+    async with EngineDouble(streams(*parts, chunk(finish="stop"), *last, DONE)) as engine:
+        house = await open_door(engine.port)
+        answer = await house.ask(chat(stream=True, n=2))
+        assert answer.body.startswith(b"".join(parts))
+        assert engine.received[0].json["n"] == 2
+        settled = (await house.settled())[0].usage
+        assert (settled.output_tokens, settled.source) == (4, "engine" if usage else "estimated")
+
+
+async def test_an_engine_that_does_not_stream_is_passed_on(open_door: OpenDoor) -> None:
+    async with EngineDouble(answers(completion())) as engine:
+        house = await open_door(engine.port)
+        answer = await house.ask(chat(stream=True))
+        assert (answer.header("content-type"), answer.json) == ("application/json", completion(model="alias"))
+
+
+async def test_a_slow_client_is_not_blamed_on_the_engine(open_door: OpenDoor) -> None:
+    """While the client makes it wait, the engine's time for its next content does not run."""
+    count, size = 300, 100_000
+
+    async def flood(wire: Wire) -> None:
+        await wire.chunk(*[chunk("x" * size)] * count)
+        await wire.chunk(chunk(finish="stop"), DONE)
+        await wire.end_chunks()
+
+    async with EngineDouble(streams(chunk("A"), then=flood)) as engine:
+        house = await open_door(engine.port, deadlines=Deadlines(inter_token_seconds=0.2))
+        client = await house.connect()
+        await client.request("POST", "/v1/chat/completions", json.dumps(chat(stream=True)).encode())
+        await client.head()
+        paused_until = asyncio.get_running_loop().time() + 0.6
+        await until(lambda: asyncio.get_running_loop().time() >= paused_until)
+        tail = b""
+        while not tail.endswith(b"0\r\n\r\n"):
+            data = await client.reader.read(1 << 20)
+            assert data
+            tail = (tail + data)[-64:]
+        assert await house.outcome() is Outcome.SUCCESS
 
 
 @pytest.mark.shows("G24")
