@@ -28,7 +28,7 @@ WINDOW_ROWS: Final = 5_000
 
 STALL_SECONDS: Final = 2.0
 _BATCH_ROWS: Final = 200
-_GATHER_SECONDS: Final = 0.02
+_GATHER_SECONDS: Final = 0.05  # rows that come meanwhile travel together, which costs a fraction
 _MARK_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 0.5
 _CALL_DEADLINE_SECONDS: Final = 1.0

@@ -29,6 +29,7 @@ _CLAIM_IDLE_MS: Final = 5_000
 _RECOVER_EVERY_SECONDS: Final = 2.0
 _FORGET_IDLE_MS: Final = 600_000
 _BACKOFF_SECONDS: Final = 0.5
+_GATHER_SECONDS: Final = 0.1  # between batches that are not full: a transaction costs as much as many rows
 _UNSTORABLE: Final = (DataError, IntegrityError, ValueError, OverflowError)
 
 Entry = tuple[bytes, dict[bytes, bytes]]
@@ -67,7 +68,8 @@ class LedgerDrain:
         complained = False
         while not self._stop.is_set():
             try:
-                self.turn()
+                if self.turn() < BATCH_ROWS:
+                    self._stop.wait(_GATHER_SECONDS)
                 complained = False
             except redis.RedisError as error:
                 self._grouped = False
