@@ -149,8 +149,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": GATEHOUSE.valkey_prefix +
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "rest_framework.authentication.SessionAuthentication",
+        # The first one's challenge is what strangers are told with their 401; sessions have none.
         "rest_framework.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

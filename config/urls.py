@@ -14,3 +14,6 @@ urlpatterns = [
     path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     path("backoffice/", admin.site.urls),
 ]
+
+handler404 = "gateway.api.problems.not_found"
+handler500 = "gateway.api.problems.server_error"

@@ -1,8 +1,12 @@
 """Errors of the control API as problem details (RFC 9457); the inference endpoints have OpenAI's shape."""
 
+import json
 from http import HTTPStatus
 from typing import Any, Final
 
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.views import defaults
 from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
@@ -15,11 +19,7 @@ def render_problem(error: Exception, context: dict[str, Any]) -> Response | None
     response = exception_handler(error, context)
     if response is None:
         return None
-    problem: dict[str, Any] = {
-        "type": "about:blank",
-        "title": HTTPStatus(response.status_code).phrase,
-        "status": response.status_code,
-    }
+    problem = _problem(response.status_code)
     if isinstance(error, ValidationError):
         errors = error.detail if isinstance(error.detail, dict) else {"non_field_errors": error.detail}
         problem["detail"] = "The request is not valid: " + ", ".join(errors) + "."
@@ -31,3 +31,26 @@ def render_problem(error: Exception, context: dict[str, Any]) -> Response | None
     response.data = problem
     response.content_type = MEDIA_TYPE
     return response
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Django's handler404: addresses under /api/ get a problem, others the page."""
+    if not request.path.startswith("/api/"):
+        return defaults.page_not_found(request, exception)
+    return _answer(404, "There is nothing at this address.")
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Django's handler500, told apart in the same way."""
+    if not request.path.startswith("/api/"):
+        return defaults.server_error(request)
+    return _answer(500, "The failure is ours and is in the log of the web process.")
+
+
+def _problem(status: int) -> dict[str, Any]:
+    return {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+
+
+def _answer(status: int, detail: str) -> HttpResponse:
+    body = json.dumps({**_problem(status), "detail": detail}, separators=(",", ":"))
+    return HttpResponse(body, status=status, content_type=MEDIA_TYPE)

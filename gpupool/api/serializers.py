@@ -95,7 +95,7 @@ class AttachSerializer(serializers.Serializer[Any]):
         required=False,
         default="",
         allow_blank=True,
-        help_text="environment variable, of relay and controller, that holds the engine's key",
+        help_text="variable GATEHOUSE_ENGINE_KEY... in the environment of relay and controller: the engine's key",
     )
     slots = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=100_000)
 

@@ -1,7 +1,7 @@
 """The pool's control API: views parse, call one service, render."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -16,7 +16,6 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from gpupool import selectors, services
-from gpupool.api.paging import NewestFirst
 from gpupool.api.permissions import PlatformRolePermission
 from gpupool.api.serializers import (
     AttachSerializer,
@@ -34,10 +33,13 @@ from gpupool.api.serializers import (
 )
 from gpupool.models import Instance, Model, ModelVersion, Node
 from tenants.actor import Actor, user_actor
+from tenants.api.paging import NewestFirst
 from tenants.models import User
 from tenants.services import InvalidInput
 
 T = TypeVar("T")
+_UNCACHED: Final = {"Cache-Control": "no-store"}
+"""Of answers with a secret in them."""
 
 
 def _actor(request: Request) -> Actor:
@@ -123,7 +125,7 @@ class NodeListView(_PoolView, ListAPIView[Node]):
     def post(self, request: Request) -> Response:
         values = _parsed(NewNodeSerializer, request)
         created = _served(lambda: services.create_node(values["name"], actor=_actor(request)))
-        return Response(NodeTokenSerializer(created).data, status=status.HTTP_201_CREATED)
+        return Response(NodeTokenSerializer(created).data, status=status.HTTP_201_CREATED, headers=_UNCACHED)
 
 
 class NodeTokenView(_PoolView):
@@ -131,7 +133,7 @@ class NodeTokenView(_PoolView):
     def post(self, request: Request, node_id: UUID) -> Response:
         """Rotate: the old token is refused from now on, and the stream it opened is ended."""
         rotated = _served(lambda: services.rotate_node_token(node_id, actor=_actor(request)))
-        return Response(NodeTokenSerializer(rotated).data)
+        return Response(NodeTokenSerializer(rotated).data, headers=_UNCACHED)
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, node_id: UUID) -> Response:

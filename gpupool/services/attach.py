@@ -17,7 +17,9 @@ from gpupool.services.instances import move
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,119}")
+_VARIABLE: Final = re.compile(r"GATEHOUSE_ENGINE_KEY[A-Za-z0-9_]{0,100}")
+"""Only variables made for this: any other name could send a secret of ours, such as DATABASE_URL, to an address
+that the caller chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def attach_engine(
     except UnknownEngine as error:
         raise InvalidInput("engine", str(error)) from error
     if credential_variable and not _VARIABLE.fullmatch(credential_variable):
-        raise InvalidInput("credential_variable", "That is no name of an environment variable.")
+        raise InvalidInput("credential_variable", "The variable's name must begin with GATEHOUSE_ENGINE_KEY.")
     if slots is not None and not 1 <= slots <= 100_000:
         raise InvalidInput("slots", "Slots are between 1 and 100,000.")
     changes = Changes()

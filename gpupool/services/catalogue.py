@@ -12,6 +12,7 @@ from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.models import Instance, Model, ModelVersion, VersionState
 from gpupool.services.changes import Changes
 from tenants.actor import Actor
+from tenants.models import Tenant
 from tenants.services import InvalidInput, record_audit
 
 DEVICE_KINDS: Final = ("cpu", "gpu")
@@ -26,13 +27,15 @@ def create_model(
     """A new name at the door; `tenant_id` makes it private to that tenant.
 
     A service that does more in the same transaction passes `changes` and publishes them itself, at its end.
-    Raises InvalidInput for an empty, overlong or taken name.
+    Raises InvalidInput for an empty, overlong or taken name, or a tenant that does not exist.
     """
     name = name.strip()
     if not 0 < len(name) <= 200 or not name.isprintable() or set(name) & _PATTERN_CHARACTERS:
         raise InvalidInput("name", "A model needs a name of 1 to 200 printable characters, without * ? [ ].")
     if Model.objects.filter(name=name).exists():
         raise InvalidInput("name", f"There is a model {name!r} already.")
+    if tenant_id is not None and not Tenant.objects.filter(pk=tenant_id).exists():
+        raise InvalidInput("tenant_id", "There is no such tenant.")
     try:
         with transaction.atomic():
             model = Model.objects.create(name=name, description=description, tenant_id=tenant_id)
@@ -158,6 +161,8 @@ def _check_launch(engine: str, *, artefact_uri: str, arguments: Mapping[str, obj
         raise InvalidInput("engine", str(error)) from error
     if not all(isinstance(value, str | int | float | bool) for value in arguments.values()):
         raise InvalidInput("engine_args", "Engine arguments are text, numbers or true and false.")
+    if not all(_is_text(text) for pair in arguments.items() for text in pair if isinstance(text, str)):
+        raise InvalidInput("engine_args", "Engine arguments are Unicode text without NUL.")
     if memory_bytes < 0:
         raise InvalidInput("memory_bytes", "A size in bytes is not negative.")
     if not artefact_uri:
@@ -172,6 +177,11 @@ def _check_launch(engine: str, *, artefact_uri: str, arguments: Mapping[str, obj
         room.launch.check_args(arguments)  # type: ignore[arg-type]  # values were checked above
     except EngineArgumentsRefused as error:
         raise InvalidInput("engine_args", str(error)) from error
+
+
+def _is_text(text: str) -> bool:
+    """Whether a process can be given it, and the database can store it."""
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _check_replicas(replicas: int, *, launchable: bool) -> None:

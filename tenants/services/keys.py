@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +21,8 @@ from tenants.services.errors import InvalidInput
 KEY_PREFIX: Final = "sk-gh-"
 _SECRET_BYTES: Final = 32
 MAX_RPM: Final = 10_000_000
+MAX_LIFE: Final = timedelta(days=36_500)
+"""Furthest expiry: times near the year 9999 cannot be shown in every zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def create_api_key(
 ) -> NewKey:
     """A new key of `tenant`; `rpm_limit` in requests a minute.
 
-    Raises InvalidInput for an empty name, an unknown scope, a limit below 1 or a past expiry.
+    Raises InvalidInput for an empty name, an unknown scope, a limit below 1, an expiry that is past or over a
+    hundred years ahead.
     """
     name = name.strip()
     if not name or len(name) > 80:
@@ -62,6 +65,8 @@ def create_api_key(
         raise InvalidInput("rpm_limit", f"Requests a minute must be between 1 and {MAX_RPM}.")
     if expires_at is not None and expires_at <= timezone.now():
         raise InvalidInput("expires_at", "The expiry lies in the past.")
+    if expires_at is not None and expires_at > timezone.now() + MAX_LIFE:
+        raise InvalidInput("expires_at", "The expiry lies more than a hundred years ahead: leave it out for never.")
     if any(not 0 < len(pattern) <= 200 for pattern in allowed_models):
         raise InvalidInput("allowed_models", "Models are names or patterns of 1 to 200 characters.")
     secret = KEY_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)

@@ -1,5 +1,6 @@
 """The control API of tenants and keys: outsiders see nothing, roles bound what members do, secrets are told once."""
 
+import base64
 from uuid import uuid4
 
 import pytest
@@ -95,7 +96,16 @@ def test_outsiders_cannot_tell_a_tenant_from_none(acme: Tenant) -> None:
 
 def test_nobody_is_let_in_without_a_session_or_token(acme: Tenant) -> None:
     for address in ("/api/tenants/", "/api/tenants/acme/", "/api/tenants/acme/keys/"):
-        assert _client(None).get(address).status_code in (401, 403)
+        refused = _client(None).get(address)
+        assert (refused.status_code, refused["www-authenticate"]) == (401, "Token")
+        assert _client(None).get(address, HTTP_AUTHORIZATION="Token unknown").status_code == 401
+
+
+@pytest.mark.parametrize("position", ["abc", "a\x00b", "9" * 400])
+def test_a_cursor_that_no_page_handed_out_is_not_found(operator: APIClient, position: str) -> None:
+    cursor = base64.b64encode(f"p={position}".encode()).decode()
+    refused = operator.get("/api/tenants/", {"cursor": cursor})
+    assert (refused.status_code, refused["content-type"]) == (404, "application/problem+json")
 
 
 def test_a_token_lets_in(acme: Tenant) -> None:
@@ -141,6 +151,7 @@ def test_a_secret_is_told_once(acme: Tenant) -> None:
         ({"name": "x", "scopes": ["fly"]}, "scopes"),
         ({"name": "x", "rpm_limit": 0}, "rpm_limit"),
         ({"name": "x", "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
+        ({"name": "x", "expires_at": "9999-12-31T23:59:59Z"}, "expires_at"),
         ({"name": "x", "allowed_models": [""]}, "allowed_models"),
     ],
 )

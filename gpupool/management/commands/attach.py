@@ -32,7 +32,9 @@ class Command(BaseCommand):
             "--model-version", dest="version_name", default="", help="version of the model; made if missing"
         )
         parser.add_argument(
-            "--credential-env", default="", help="environment variable of relay and controller with the engine's key"
+            "--credential-env",
+            default="",
+            help="variable GATEHOUSE_ENGINE_KEY... in the environment of relay and controller: the engine's key",
         )
         parser.add_argument("--slots", type=int, help="requests that it decodes at the same time")
         parser.add_argument("--tenant", help="slug of a tenant that may use the model")

@@ -32,7 +32,7 @@ def operator() -> APIClient:
 @pytest.mark.parametrize(
     ("role", "reads", "writes"),
     [
-        (None, 403, 403),
+        (None, 401, 401),
         (PlatformRole.NONE, 403, 403),
         (PlatformRole.READ_ONLY, 200, 403),
         (PlatformRole.OPERATOR, 200, 400),
@@ -49,6 +49,7 @@ def test_a_nodes_token_is_told_once(operator: APIClient) -> None:
     created = operator.post("/api/nodes/", {"name": "node-1"}, format="json")
     assert created.status_code == 201
     token = created.json()["token"]
+    assert created["cache-control"] == "no-store"
     assert services.authenticate_node(token) == Node.objects.get()
     assert token not in operator.get("/api/nodes/").content.decode()
     assert token not in str(list(AuditEvent.objects.values_list("before", "after")))
@@ -105,6 +106,7 @@ def test_an_engine_is_attached_once(operator: APIClient) -> None:
         ({"model": ""}, "model"),
         ({"model": "x" * 201}, "model"),
         ({"credential_variable": "not a name"}, "credential_variable"),
+        ({"credential_variable": "DATABASE_URL"}, "credential_variable"),  # would be sent to the address given
         ({"slots": 0}, "slots"),
     ],
 )
@@ -173,6 +175,8 @@ def test_a_version_is_made_scaled_and_retired(operator: APIClient) -> None:
         ({"memory_bytes": 0}, "memory_bytes"),
         ({"engine_args": {"no_such_argument": 1}}, "engine_args"),
         ({"engine_args": {"n_ctx": [1]}}, "engine_args"),
+        ({"artefact_uri": "", "engine_args": {"a": "\x00"}}, "engine_args"),
+        ({"artefact_uri": "", "engine_args": {"a\x00": 1}}, "engine_args"),
         ({"artefact_uri": "", "memory_bytes": 0, "replicas": 1}, "replicas"),
         ({"model": "none"}, "model"),
         ({"name": ""}, "name"),
@@ -191,6 +195,19 @@ def test_a_version_that_could_not_run_is_refused(operator: APIClient, change: di
     refused = operator.post("/api/versions/", body, format="json")
     assert refused.status_code == 400
     assert field in refused.json()["errors"], refused.json()
+
+
+def test_engine_arguments_that_are_no_unicode_text_are_refused(operator: APIClient) -> None:
+    operator.post("/api/models/", {"name": "m"}, format="json")
+    body = r'{"model": "m", "name": "v1", "engine": "vllm", "engine_args": {"a": "\ud800"}}'
+    refused = operator.generic("POST", "/api/versions/", body, content_type="application/json")
+    assert (refused.status_code, list(refused.json()["errors"])) == (400, ["engine_args"])
+
+
+def test_a_model_cannot_belong_to_a_tenant_that_does_not_exist(operator: APIClient) -> None:
+    body = {"name": "m", "tenant_id": "00000000-0000-7000-8000-000000000000"}
+    refused = operator.post("/api/models/", body, format="json")
+    assert (refused.status_code, list(refused.json()["errors"])) == (400, ["tenant_id"])
 
 
 def test_lists_come_in_pages_newest_first(operator: APIClient) -> None:

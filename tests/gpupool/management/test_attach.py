@@ -52,11 +52,11 @@ def test_the_engines_own_name_for_the_model_may_differ_and_a_path_may_come_befor
 
 def test_an_engine_with_a_key_is_asked_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with EngineStub("llama", key="engine-secret") as engine:
-        arguments = (engine.url, "--engine", "openai", "--model", "llama", "--credential-env", "MY_ENGINE_KEY")
+        arguments = (engine.url, "--engine", "openai", "--model", "llama", "--credential-env", "GATEHOUSE_ENGINE_KEY_MINE")
         said = _attach(*arguments)
         assert "refuses our key (401" in said
         assert list_ready_endpoints() == []
-        monkeypatch.setenv("MY_ENGINE_KEY", "engine-secret")
+        monkeypatch.setenv("GATEHOUSE_ENGINE_KEY_MINE", "engine-secret")
         said = _attach(*arguments)
     assert "takes requests from now on" in said
     (endpoint,) = list_ready_endpoints()

@@ -1,0 +1,29 @@
+"""What the control API says where no view of its own answers."""
+
+import pytest
+from django.test import Client, RequestFactory
+
+from gateway.api.problems import server_error
+from tests.dashboard.people import person
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("path", ["/api/nothing/", "/api/tenants/acme/keys/no-uuid/"])
+def test_an_address_that_is_not_there_is_a_problem_too(client: Client, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer["content-type"]) == (404, "application/problem+json")
+    assert answer.json()["detail"] == "There is nothing at this address."
+
+
+def test_pages_keep_their_own_error_pages(client: Client) -> None:
+    client.force_login(person("eve"))
+    answer = client.get("/console/nothing/")
+    assert (answer.status_code, "There is nothing here" in answer.content.decode()) == (404, True)
+
+
+def test_a_failure_says_nothing_of_its_cause() -> None:
+    answer = server_error(RequestFactory().get("/api/tenants/"))
+    assert (answer.status_code, answer["content-type"]) == (500, "application/problem+json")
+    page = server_error(RequestFactory().get("/console/overview/"))
+    assert (page.status_code, page["content-type"]) == (500, "text/html; charset=utf-8")
