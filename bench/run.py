@@ -54,6 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         build()
         result = _measure(_plan(options), set(options.only))
+    except KeyboardInterrupt:
+        print("bench interrupted: nothing is written", file=sys.stderr)
+        return 130
     except (ToolError, StartError) as error:
         print(f"bench failed: {error}", file=sys.stderr)
         return 1
@@ -68,6 +71,8 @@ def _measure(plan: Plan, names: set[str]) -> dict[str, object]:
     if other_cpus:
         os.sched_setaffinity(0, other_cpus)  # what is started from here stays off the proxy's core
     notes = [] if proxy_cpus else ["one core only: proxy, upstream and load share it"]
+    if (busy := os.getloadavg()[0]) > 0.5:
+        notes.append(f"the machine was busy before the run (load {busy:.1f}): trust ratios more than microseconds")
     rounds: dict[str, list[Round]] = {}
     slow: dict[str, SlowStreams] = {}
     with contextlib.ExitStack() as stack:
