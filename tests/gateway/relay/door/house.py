@@ -69,6 +69,7 @@ class OpenPipeline:
     defect: Exception | None = None
     hold: asyncio.Event | None = None
     prepared: int = 0
+    admitted: int = 0
 
     async def prepare(self, request: SlimRequest) -> Decision:
         self.prepared += 1
@@ -82,6 +83,7 @@ class OpenPipeline:
             parsed = parse_body(request.api, request.body)
         except GatehouseError as error:
             return Rejected(error)
+        self.admitted += 1
         return Ready(request, PRINCIPAL, parsed, self.picker, NotedTicket(self.settlements))
 
     async def models(self, request: SlimRequest) -> bytes:
