@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.measure import Plan, Round, SlowStreams
+from bench.measure import QUICK, Plan, Round, SlowStreams
 from bench.report import summarise, table, write
 from bench.tools import Spread
 
@@ -59,7 +59,14 @@ def test_a_missed_bar_is_said() -> None:
 def test_without_nginx_there_is_no_ratio_and_no_verdict() -> None:
     made = result(rounds(250), None)
     assert made["bars"]["request_vs_nginx"] == {"value": None, "at_most": 5.0, "met": None}
-    assert "not measured" in table(made)
+    assert "not judged" in table(made)
+
+
+def test_a_quick_look_is_not_judged() -> None:
+    seen = {"direct": DIRECT, "nginx": rounds(40, 40, 40), "gatehouse": rounds(400, 400, 400)}
+    made = summarise(seen, {}, QUICK, rate=10, proxy_cpu=None)
+    assert made["bars"]["request_vs_nginx"] == {"value": 10.0, "at_most": 5.0, "met": None}
+    assert "10.0 (not judged)" in table(made)
 
 
 def test_failures_are_in_the_result_and_in_the_table() -> None:
