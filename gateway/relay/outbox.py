@@ -105,9 +105,9 @@ class Outbox:
             return
         if not self._entries:
             self._progress_at = self._clock.monotonic()
-        process = self._spool.process_id.bytes
+        head = ("XADD", self._stream, "*", "p", self._spool.process_id.bytes, "t", self._spool.acknowledged)
         replies = await self._client.pipeline(
-            [("XADD", self._stream, "*", "p", process, "s", sequence, "d", payload) for sequence, payload in rows],
+            [(*head, "s", sequence, "d", payload) for sequence, payload in rows],
             deadline_seconds=_CALL_DEADLINE_SECONDS,
         )
         for (sequence, _), reply in zip(rows, replies, strict=True):

@@ -3,8 +3,10 @@
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -12,8 +14,10 @@ import structlog
 
 from gateway.relay.frames import FrameKind, decode_frames
 from gateway.relay.plan import Outcome, UsageSource
-from gateway.relay.spool import LOCK, SUFFIX
+from gateway.relay.spool import DRAFT_PREFIX, LOCK, SUFFIX
 from tenants.usage import OpenRow, UsageRow, decode_open, decode_row
+
+_DRAFT_SECONDS: Final = 3600.0
 
 logger = structlog.get_logger(__name__)
 
@@ -92,6 +96,9 @@ def claim_dead_spools(parent: Path) -> Iterator[DeadSpool]:
     if not parent.is_dir():
         return
     for folder in sorted(parent.iterdir()):
+        if folder.name.startswith(DRAFT_PREFIX):
+            _remove_abandoned(folder)
+            continue
         try:
             UUID(folder.name)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
@@ -110,3 +117,12 @@ def claim_dead_spools(parent: Path) -> Iterator[DeadSpool]:
             os.close(lock)
             continue
         yield DeadSpool(folder, lock)
+
+
+def _remove_abandoned(draft: Path) -> None:
+    """A process died while it made its spool; nothing was in it yet."""
+    try:
+        if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
+            shutil.rmtree(draft, ignore_errors=True)
+    except FileNotFoundError:
+        pass  # it has its name now

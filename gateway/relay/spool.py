@@ -25,6 +25,7 @@ from tenants.usage import OpenRow, UsageRow, encode_row
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _ROW_EXTRA_BYTES: Final = 1200  # what a row's frame may have beyond its open's: engine's id, numbers, ids
 LOCK: Final = "lock"
+DRAFT_PREFIX: Final = "."
 SUFFIX: Final = ".spool"
 
 
@@ -52,7 +53,7 @@ class Spool:
     def create(cls, parent: Path, process_id: UUID, *, cap_bytes: int) -> "Spool":
         """A new spool under `parent`. Raises OSError, or SpoolFull when the disk is."""
         parent.mkdir(parents=True, exist_ok=True)
-        draft = parent / f".{process_id}"  # complete and locked before others can see it
+        draft = parent / f"{DRAFT_PREFIX}{process_id}"  # complete and locked before others can see it
         draft.mkdir(mode=0o700)
         lock = os.open(draft / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,7 +63,8 @@ class Spool:
             spool._rotate(0)
         except BaseException:
             os.close(lock)
-            shutil.rmtree(draft, ignore_errors=True)
+            for folder in (draft, spool._folder):
+                shutil.rmtree(folder, ignore_errors=True)
             raise
         return spool
 

@@ -7,6 +7,7 @@ holds its row has committed; given twice, it still is one row.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -17,8 +18,8 @@ import structlog
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
 
 from gateway.relay.recovery import claim_dead_spools
-from tenants.services.ledger import Poison, record_usage, touch_keys
-from tenants.usage import GROUP, MARK_SECONDS, STREAM, UsageRow, decode_row, mark_key
+from tenants.services.ledger import Poison, Progress, record_usage, touch_keys
+from tenants.usage import GROUP, MARK_SECONDS, STREAM, UsageRow, decode_row, encode_row, mark_key
 
 logger = structlog.get_logger(__name__)
 
@@ -100,15 +101,15 @@ class LedgerDrain:
         total = 0
         for spool in claim_dead_spools(self._spools):
             try:
-                batch: list[UsageRow] = []
                 count = 0
+                batch: list[_Item] = []
                 for row in spool.rows():
-                    batch.append(row)
                     count += 1
+                    batch.append(_Item(f"spool-{row.id}", encode_row(row), row, row.process_id, row.sequence))
                     if len(batch) == BATCH_ROWS:
-                        self._record([(f"spool-{row.id}", row, b"") for row in batch], [])
+                        self._record(batch)
                         batch = []
-                self._record([(f"spool-{row.id}", row, b"") for row in batch], [])
+                self._record(batch)
             except BaseException:
                 spool.release()
                 raise
@@ -168,16 +169,7 @@ class LedgerDrain:
     def _handle(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        good: list[tuple[str, UsageRow, bytes]] = []
-        poison: list[tuple[Poison, Entry]] = []
-        for entry in entries:
-            entry_id, fields = entry
-            payload = (fields or {}).get(b"d", b"")
-            try:
-                good.append((entry_id.decode(), decode_row(payload), payload))
-            except msgspec.DecodeError as error:
-                poison.append((Poison(entry_id.decode(), payload, str(error)), entry))
-        marks = self._record(good, poison)
+        marks = self._record([_item(entry_id, fields or {}) for entry_id, fields in entries])
         with self._client.pipeline(transaction=False) as pipeline:
             ids = [entry_id for entry_id, _ in entries]
             pipeline.xack(self._stream, GROUP, *ids)
@@ -186,50 +178,72 @@ class LedgerDrain:
                 pipeline.set(mark_key(self._prefix, process_id), mark, ex=MARK_SECONDS)
             pipeline.execute()
 
-    def _record(
-        self, rows: Sequence[tuple[str, UsageRow, bytes]], poison: Sequence[tuple[Poison, Entry]]
-    ) -> dict[UUID, int]:
-        """Commit rows, halving a batch that the database refuses until what is left is a dead letter."""
-        if not rows and not poison:
+    def _record(self, items: "Sequence[_Item]") -> dict[UUID, int]:
+        """Commit rows and dead letters; returns marks.
+
+        A batch that the database refuses is halved until what is left is one row, which becomes a dead letter.
+        """
+        if not items:
             return {}
-        done = self._done_with(rows, poison)
+        rows = [item.row for item in items if item.row is not None]
+        letters = [Poison(item.entry_id, item.payload, item.reason) for item in items if item.row is None]
+        progress = self._progress(items)
         try:
-            recorded = record_usage([row for _, row, _ in rows], done=done, poison=[letter for letter, _ in poison])
+            recorded = record_usage(rows, progress=progress, poison=letters)
         except _UNSTORABLE as error:
-            if len(rows) + len(poison) == 1 and rows:
-                entry_id, row, payload = rows[0]
-                letter = Poison(entry_id, payload or msgspec.msgpack.encode(row), str(error))
-                fields = {b"p": row.process_id.bytes, b"s": str(row.sequence).encode()}
-                logger.error("usage_row_refused", entry_id=entry_id, error=str(error))
-                return self._record([], [(letter, (entry_id.encode(), fields))])
             if not rows:
-                raise  # a dead letter cannot be unstorable: its payload is bytes and its reason text
-            middle = len(rows) // 2
-            marks = self._record(rows[:middle], poison) if middle or poison else {}
-            return marks | self._record(rows[middle:], [])
+                raise  # letters are bytes and text: only a defect of ours gets here
+            if len(items) > 1:
+                middle = len(items) // 2
+                return self._record(items[:middle]) | self._record(items[middle:])
+            logger.error("usage_row_refused", entry_id=items[0].entry_id, error=str(error))
+            return self._record([replace(items[0], row=None, reason=str(error))])
         for process_id, mark in recorded.marks.items():
-            left = {sequence for sequence in done[process_id] if sequence > mark}
+            left = {sequence for sequence in progress[process_id].done if sequence > mark}
             if left:
                 self._ahead[process_id] = left
             else:
                 self._ahead.pop(process_id, None)
-        touch_keys(_last_used([row for _, row, _ in rows]))
+        touch_keys(_last_used(rows))
         return dict(recorded.marks)
 
-    def _done_with(
-        self, rows: Sequence[tuple[str, UsageRow, bytes]], poison: Sequence[tuple[Poison, Entry]]
-    ) -> dict[UUID, set[int]]:
+    def _progress(self, items: "Sequence[_Item]") -> dict[UUID, Progress]:
         done: dict[UUID, set[int]] = {}
-        for _, row, _ in rows:
-            done.setdefault(row.process_id, set()).add(row.sequence)
-        for _, (_, fields) in poison:
-            try:
-                done.setdefault(UUID(bytes=fields[b"p"]), set()).add(int(fields[b"s"]))
-            except (KeyError, ValueError, TypeError):
-                continue  # not an entry of ours: nobody waits for its mark
-        for process_id, sequences in done.items():
-            sequences |= self._ahead.get(process_id, set())
-        return done
+        through: dict[UUID, int] = {}
+        for item in items:
+            if item.process_id is not None:
+                done.setdefault(item.process_id, set(self._ahead.get(item.process_id, ()))).add(item.sequence)
+                through[item.process_id] = max(item.through, through.get(item.process_id, 0))
+        return {process_id: Progress(through[process_id], sequences) for process_id, sequences in done.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An entry of the stream, or a row of a dead spool; without a row it is a dead letter."""
+
+    entry_id: str
+    payload: bytes
+    row: UsageRow | None
+    process_id: UUID | None  # None: not an entry of ours, nobody waits for its mark
+    sequence: int
+    through: int = 0
+    reason: str = ""
+
+
+def _item(entry_id: bytes, fields: dict[bytes, bytes]) -> _Item:
+    payload = fields.get(b"d", b"")
+    row, reason = None, ""
+    try:
+        row = decode_row(payload)
+    except msgspec.DecodeError as error:
+        reason = str(error)
+    process_id, sequence, through = None, 0, 0
+    try:
+        process_id = UUID(bytes=fields[b"p"])
+        sequence, through = int(fields[b"s"]), int(fields.get(b"t", b"0"))
+    except (KeyError, ValueError) as error:
+        row, reason = None, f"not an entry of ours: {error!r}"
+    return _Item(entry_id.decode(), payload, row, process_id, sequence, through, reason)
 
 
 def _last_used(rows: Sequence[UsageRow]) -> dict[UUID, float]:

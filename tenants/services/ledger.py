@@ -13,10 +13,11 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from tenants.models import DeadLetter
+from tenants.models import DeadLetter, LedgerMark
 from tenants.usage import UsageRow
 
 LAST_USED_GRANULARITY: Final = timedelta(minutes=1)
+MARK_RETENTION: Final = timedelta(days=7)
 
 _COLUMNS: Final = {
     "id": "uuid",
@@ -84,6 +85,18 @@ class Recorded:
     marks: Mapping[UUID, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is known of one process's sequences.
+
+    `through`: its own word that everything up to there is in the ledger; `done`: those that are in the ledger
+    or in the dead letters with this transaction, or were before it.
+    """
+
+    through: int
+    done: AbstractSet[int]
+
+
 @dataclass(slots=True)
 class _Sums:
     requests: int = 0
@@ -122,14 +135,13 @@ class Poison:
 def record_usage(
     rows: Sequence[UsageRow],
     *,
-    done: Mapping[UUID, AbstractSet[int]] | None = None,
+    progress: Mapping[UUID, Progress] | None = None,
     poison: Iterable[Poison] = (),
 ) -> Recorded:
     """Put rows into the ledger, each id once, however often it is given; sums count inserted rows only.
 
-    `done`: sequences of processes that are in the ledger or in the dead letters with this transaction, the
-    rows' own among them; marks advance over them while there is no gap. Raises DataError, IntegrityError
-    or ValueError when a row cannot be stored; nothing is then.
+    Marks advance over what `progress` says is done while there is no gap. Raises DataError, IntegrityError,
+    ValueError or OverflowError when a row cannot be stored; nothing is then.
     """
     inserted = _insert(rows)
     _add_to_minutes([row for row in rows if row.id in inserted])
@@ -138,7 +150,7 @@ def record_usage(
             [DeadLetter(entry_id=letter.entry_id[:64], payload=letter.payload, reason=letter.reason[:2000])],
             ignore_conflicts=True,
         )
-    return Recorded(len(inserted), _advance_marks(done or {}))
+    return Recorded(len(inserted), _advance_marks(progress or {}))
 
 
 def touch_keys(last_used: Mapping[UUID, float]) -> None:
@@ -194,10 +206,10 @@ def _add_to_minutes(rows: Sequence[UsageRow]) -> None:
         cursor.execute(_ADD_TO_MINUTES, columns)
 
 
-def _advance_marks(done: Mapping[UUID, AbstractSet[int]]) -> dict[UUID, int]:
-    if not done:
+def _advance_marks(progress: Mapping[UUID, Progress]) -> dict[UUID, int]:
+    if not progress:
         return {}
-    processes = sorted(done)
+    processes = sorted(progress)
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO tenants_ledgermark (process_id, sequence, updated_at) "
@@ -210,9 +222,10 @@ def _advance_marks(done: Mapping[UUID, AbstractSet[int]]) -> dict[UUID, int]:
             [processes],
         )
         marks: dict[UUID, int] = {}
-        for process_id, mark in cursor.fetchall():
-            sequences = done[process_id]
-            while mark + 1 in sequences:
+        for process_id, sequence in cursor.fetchall():
+            known = progress[process_id]
+            mark = max(sequence, known.through)  # the ledger's own mark may have been pruned, or set back
+            while mark + 1 in known.done:
                 mark += 1
             marks[process_id] = mark
         cursor.execute(
@@ -222,3 +235,12 @@ def _advance_marks(done: Mapping[UUID, AbstractSet[int]]) -> dict[UUID, int]:
             [list(marks), list(marks.values())],
         )
     return marks
+
+
+def prune_marks(*, now: datetime, older_than: timedelta = MARK_RETENTION) -> int:
+    """Delete marks that did not move for long; returns how many. Safe to run twice.
+
+    A process that still lives says itself how far it was (`Progress.through`) when it sends again.
+    """
+    deleted, _ = LedgerMark.objects.filter(updated_at__lt=now - older_than).delete()
+    return deleted

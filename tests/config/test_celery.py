@@ -4,7 +4,7 @@ import pytest
 
 from config.celery import app
 from core.tasks import prune_changes
-from tenants.tasks import ensure_partitions
+from tenants.tasks import ensure_partitions, prune_marks
 
 
 def test_every_scheduled_task_is_registered() -> None:
@@ -18,5 +18,6 @@ def test_every_scheduled_task_is_registered() -> None:
 def test_tasks_may_run_twice() -> None:
     ensure_partitions()
     assert ensure_partitions() == []
+    assert prune_marks() == 0
     prune_changes()
     assert prune_changes() == 0

@@ -1,5 +1,6 @@
 """The spool keeps what is owed through kills, torn tails and full disks, and lets go of what the ledger has."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -160,6 +161,33 @@ def test_a_full_spool_refuses_requests_but_takes_their_rows(tmp_path: Path) -> N
     for file in spool.acknowledge(spool.last_sequence):
         discard(file)
     spool.append_open(an_open())  # room again
+
+
+def test_a_full_disk_refuses_requests_but_takes_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = a_spool(tmp_path)
+
+    def no_space(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    opens: list[OpenRow] = []
+    with pytest.raises(SpoolFull, match="No space left"):
+        _fill(spool, opens)
+    assert opens
+    for opened in opens:
+        settle(spool, opened)
+    with pytest.raises(SpoolFull, match="No space left"):
+        a_spool(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [str(spool.process_id)]
+
+
+def test_an_abandoned_draft_is_removed_but_not_one_that_is_being_made(tmp_path: Path) -> None:
+    old, new = tmp_path / f".{uuid4()}", tmp_path / f".{uuid4()}"
+    for draft in (old, new):
+        draft.mkdir()
+    os.utime(old, (1_000_000, 1_000_000))
+    assert list(claim_dead_spools(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == [new]
 
 
 def test_a_living_spool_is_not_claimed(tmp_path: Path) -> None:

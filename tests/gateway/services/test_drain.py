@@ -294,3 +294,32 @@ def test_a_gap_is_waited_for(client: "redis.Redis", tmp_path: Path) -> None:
     _send(client, process, 2, encode_row(usage_row(process, 2)))
     _turns(drain, client)
     assert client.get(mark_key(PREFIX, process)) == b"4"
+
+
+async def test_a_ledger_that_lost_its_marks_goes_on(door: Door, valkey: ValkeyServer, client: "redis.Redis") -> None:
+    door.start()
+    with RunningDrain(valkey.database_url(0), door.spools):
+        await door.serve(10)
+        await door.all_in()
+        await asyncio.to_thread(_closing, LedgerMark.objects.all().delete)
+        client.flushall()
+        await door.serve(10)
+        await door.all_in()
+    assert await count() == 20
+
+
+async def test_two_drains_share_the_stream(door: Door, valkey: ValkeyServer, client: "redis.Redis") -> None:
+    door.start()
+    url = valkey.database_url(0)
+    with RunningDrain(url, door.spools), RunningDrain(url, door.spools):
+        for _ in range(20):
+            await door.serve(100)
+            await asyncio.sleep(0)
+        await door.all_in()
+    assert await count() == 2000
+    assert (
+        sum(await asyncio.to_thread(_closing, lambda: list(UsageMinute.objects.values_list("requests", flat=True))))
+        == 2000
+    )
+    assert client.xlen(PREFIX + STREAM) == 0
+    assert client.xinfo_consumers(PREFIX + STREAM, GROUP) == []

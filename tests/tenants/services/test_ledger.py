@@ -7,13 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import DataError, connection
+from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenants.actor import SYSTEM
 from tenants.models import LedgerMark, UsageMinute, UsageRecord
 from tenants.services import create_api_key, create_tenant
-from tenants.services.ledger import record_usage, touch_keys
+from tenants.services.ledger import MARK_RETENTION, Progress, prune_marks, record_usage, touch_keys
 from tenants.usage import UsageRow
 from tests.tenants.usage_rows import usage_row
 
@@ -94,24 +95,35 @@ def test_the_first_of_two_rows_with_one_id_counts() -> None:
     assert UsageMinute.objects.get().output_tokens == 4
 
 
+def _done(*sequences: int, through: int = 0) -> Progress:
+    return Progress(through, set(sequences))
+
+
 def test_marks_stop_at_a_gap_and_catch_up() -> None:
     other = uuid4()
-    assert record_usage([], done={PROCESS: {1, 2, 4}, other: {2}}).marks == {PROCESS: 2, other: 0}
-    assert record_usage([], done={PROCESS: {4}}).marks == {PROCESS: 2}
-    assert record_usage([], done={PROCESS: {3, 4}}).marks == {PROCESS: 4}
-    assert record_usage([], done={PROCESS: {1}}).marks == {PROCESS: 4}
+    assert record_usage([], progress={PROCESS: _done(1, 2, 4), other: _done(2)}).marks == {PROCESS: 2, other: 0}
+    assert record_usage([], progress={PROCESS: _done(4)}).marks == {PROCESS: 2}
+    assert record_usage([], progress={PROCESS: _done(3, 4)}).marks == {PROCESS: 4}
+    assert record_usage([], progress={PROCESS: _done(1)}).marks == {PROCESS: 4}
     assert LedgerMark.objects.get(pk=PROCESS).sequence == 4
+
+
+def test_a_mark_that_was_pruned_or_set_back_goes_on_where_its_process_says() -> None:
+    record_usage([], progress={PROCESS: _done(1, 2, 3)})
+    assert prune_marks(now=timezone.now()) == 0
+    assert prune_marks(now=timezone.now() + MARK_RETENTION + timedelta(seconds=1)) == 1
+    assert record_usage([], progress={PROCESS: _done(4, 5, through=3)}).marks == {PROCESS: 5}
 
 
 def test_a_row_that_cannot_be_stored_takes_its_batch_back() -> None:
     with pytest.raises(DataError):
-        record_usage([usage_row(PROCESS, 1), usage_row(PROCESS, 2, status=100_000)], done={PROCESS: {1, 2}})
+        record_usage([usage_row(PROCESS, 1), usage_row(PROCESS, 2, status=100_000)], progress={PROCESS: _done(1, 2)})
 
 
 @pytest.mark.django_db(transaction=True)
 def test_nothing_of_a_refused_batch_stays() -> None:
     with pytest.raises(DataError):
-        record_usage([usage_row(PROCESS, 1), usage_row(PROCESS, 2, model="m" * 300)], done={PROCESS: {1, 2}})
+        record_usage([usage_row(PROCESS, 1), usage_row(PROCESS, 2, model="m" * 300)], progress={PROCESS: _done(1, 2)})
     assert not UsageRecord.objects.exists()
     assert not UsageMinute.objects.exists()
     assert not LedgerMark.objects.exists()
