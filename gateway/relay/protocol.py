@@ -293,6 +293,11 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
+def with_limits(limits: ProtocolLimits) -> type[GuardedProtocol]:
+    """The protocol class of one server; uvicorn makes its instances itself."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits})
+
+
 def _answering(cycle: RequestResponseCycle | None) -> bool:
     """Whether a response is under way; there is no cycle before the first request."""
     return cycle is not None and not cycle.response_complete

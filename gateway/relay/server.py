@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 
 from gateway.relay.door import Door
-from gateway.relay.protocol import GuardedProtocol, ProtocolLimits
+from gateway.relay.protocol import GuardedProtocol, ProtocolLimits, with_limits
 
 log = structlog.get_logger(__name__)
 
@@ -132,7 +132,13 @@ class RelayServer(uvicorn.Server):
         self._next_check = 0.0
         config = uvicorn.Config(
             door,
-            http=GuardedProtocol,
+            http=with_limits(
+                ProtocolLimits(
+                    head_deadline_seconds=limits.head_deadline_seconds,
+                    keep_alive_seconds=limits.keep_alive_seconds,
+                    connection_cap=limits.connection_cap,
+                )
+            ),
             loop="uvloop",
             ws="none",
             lifespan="off",
@@ -144,12 +150,6 @@ class RelayServer(uvicorn.Server):
             backlog=_BACKLOG,
         )
         super().__init__(config)
-        GuardedProtocol.limits = ProtocolLimits(
-            head_deadline_seconds=self._limits.head_deadline_seconds,
-            keep_alive_seconds=self._limits.keep_alive_seconds,
-            connection_cap=self._limits.connection_cap,
-        )
-
         # Its notices are not ours to tell, and a line for each broken request is a way to fill a disk.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 

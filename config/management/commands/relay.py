@@ -74,15 +74,28 @@ async def _serve(environment: Environment, listener: Listener) -> None:
 
 
 def _share_metrics(folder: Path, *, fresh: bool) -> None:
-    """Let the relays on one port add up their metrics in files under `folder`; the first one empties it.
+    """Let the relays on one port add up their metrics in files under `folder`.
 
+    The first one empties it; a later one takes out what relays that have died said of the present.
     Django's apps have imported prometheus_client before this command could set the variable that it
     reads at import, so its choice is made again; metrics that exist already stay in this process.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if fresh:
-        for file in folder.glob("*.db"):
+    for file in folder.glob("*.db"):
+        if fresh or (file.name.startswith("gauge_live") and not _runs(file)):
             file.unlink(missing_ok=True)
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
     values: Any = prometheus_client.values  # untyped
     values.ValueClass = values.get_value_class()
+
+
+def _runs(file: Path) -> bool:
+    """Whether the process that a metrics file is named after (`..._PID.db`) is alive."""
+    pid = file.stem.rpartition("_")[2]
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
