@@ -35,7 +35,7 @@ class Command(BaseCommand):
         except AddressUnavailable as error:
             raise CommandError(f"{error}.") from error
         try:
-            _share_metrics(environment.var_dir / "prometheus", fresh=listener.first)
+            share_metrics(environment.var_dir / "prometheus", fresh=listener.first)
         except OSError as error:
             raise CommandError(f"metrics cannot be kept under {environment.var_dir}: {error}.") from error
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -43,7 +43,7 @@ class Command(BaseCommand):
 
 
 async def _serve(environment: Environment, listener: Listener) -> None:
-    from config.wiring import build_relay_runtime  # makes the metrics, so only after _share_metrics
+    from config.wiring import build_relay_runtime  # makes the metrics, so only after share_metrics
     from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
 
     runtime = build_relay_runtime(environment)
@@ -73,7 +73,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
         await runtime.stop()
 
 
-def _share_metrics(folder: Path, *, fresh: bool) -> None:
+def share_metrics(folder: Path, *, fresh: bool) -> None:
     """Let the relays on one port add up their metrics in files under `folder`.
 
     The first one empties it; a later one takes out what relays that have died said of the present.

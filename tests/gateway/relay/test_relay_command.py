@@ -6,10 +6,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx2 as httpx
+import prometheus_client.values
 import pytest
 
+from config.management.commands.relay import share_metrics
 from core.embedded.process import free_port
 from tests.house import TestHouse
 from tests.house import house as house
@@ -43,6 +46,23 @@ def test_a_folder_that_cannot_be_written_ends_the_start_with_a_sentence(tmp_path
     assert ended.returncode == 1
     assert "metrics cannot be kept under" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("fresh", "kept"), [(True, []), (False, ["counter_{dead}", "gauge_livesum_{own}"])])
+def test_what_dead_relays_said_of_the_present_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: bool, kept: list[str]
+) -> None:
+    values: Any = prometheus_client.values
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # put back afterwards, as the variable is
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    pids = {"dead": ended.pid, "own": os.getpid()}
+    for name in ("counter_{dead}", "gauge_livesum_{dead}", "gauge_livesum_{own}"):
+        (tmp_path / (name.format(**pids) + ".db")).touch()
+    share_metrics(tmp_path, fresh=fresh)
+    assert sorted(file.stem for file in tmp_path.iterdir()) == sorted(name.format(**pids) for name in kept)
+    assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == str(tmp_path)
 
 
 def test_metrics_of_requests_are_shown(house: TestHouse) -> None:
