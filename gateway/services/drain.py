@@ -6,7 +6,7 @@ holds its row has committed; given twice, it still is one row.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ _BLOCK_MS: Final = 1_000
 _CLAIM_EVERY_SECONDS: Final = 2.0
 _CLAIM_IDLE_MS: Final = 5_000
 _RECOVER_EVERY_SECONDS: Final = 2.0
+_AHEAD_SECONDS: Final = 30.0
 _FORGET_IDLE_MS: Final = 600_000
 _BACKOFF_SECONDS: Final = 0.5
 _GATHER_SECONDS: Final = 0.1  # between batches that are not full: a transaction costs as much as many rows
@@ -63,6 +64,7 @@ class LedgerDrain:
         self._claim_at = 0.0
         self._recover_at = 0.0
         self._ahead: dict[UUID, set[int]] = {}  # sequences that are in, after a gap
+        self._ahead_since: dict[UUID, float] = {}
 
     def run(self) -> None:
         """Drain until stopped; a database or Valkey that is away is waited for."""
@@ -91,6 +93,8 @@ class LedgerDrain:
             self._handle(self._claim())
         entries = self._read()
         self._handle(entries)
+        if self._ahead and len(entries) < BATCH_ROWS:
+            self._catch_up()
         if len(entries) < BATCH_ROWS and now >= self._recover_at:  # what the stream has comes first
             self._recover_at = now + _RECOVER_EVERY_SECONDS
             self.recover()
@@ -174,9 +178,32 @@ class LedgerDrain:
             ids = [entry_id for entry_id, _ in entries]
             pipeline.xack(self._stream, GROUP, *ids)
             pipeline.xdel(self._stream, *ids)
-            for process_id, mark in marks.items():
-                pipeline.set(mark_key(self._prefix, process_id), mark, ex=MARK_SECONDS)
+            self._publish(marks, pipeline)
             pipeline.execute()
+
+    def _publish(self, marks: Mapping[UUID, int], client: "redis.Redis") -> None:
+        for process_id, mark in marks.items():
+            client.set(mark_key(self._prefix, process_id), mark, ex=MARK_SECONDS)
+
+    def _catch_up(self) -> None:
+        """Another drain may have closed the gaps that rows of this one stand behind."""
+        now = self._monotonic()
+        for process_id in [p for p, since in self._ahead_since.items() if now - since > _AHEAD_SECONDS]:
+            self._note_ahead(process_id, set())  # its rows are sent again if anyone still waits
+        if self._ahead:
+            progress = {process_id: Progress(0, sequences) for process_id, sequences in self._ahead.items()}
+            marks = record_usage([], progress=progress).marks
+            for process_id, mark in marks.items():
+                self._note_ahead(process_id, {s for s in progress[process_id].done if s > mark})
+            self._publish(marks, self._client)
+
+    def _note_ahead(self, process_id: UUID, sequences: set[int]) -> None:
+        if sequences:
+            self._ahead[process_id] = sequences
+            self._ahead_since.setdefault(process_id, self._monotonic())
+        else:
+            self._ahead.pop(process_id, None)
+            self._ahead_since.pop(process_id, None)
 
     def _record(self, items: "Sequence[_Item]") -> dict[UUID, int]:
         """Commit rows and dead letters; returns marks.
@@ -199,11 +226,7 @@ class LedgerDrain:
             logger.error("usage_row_refused", entry_id=items[0].entry_id, error=str(error))
             return self._record([replace(items[0], row=None, reason=str(error))])
         for process_id, mark in recorded.marks.items():
-            left = {sequence for sequence in progress[process_id].done if sequence > mark}
-            if left:
-                self._ahead[process_id] = left
-            else:
-                self._ahead.pop(process_id, None)
+            self._note_ahead(process_id, {s for s in progress[process_id].done if s > mark})
         touch_keys(_last_used(rows))
         return dict(recorded.marks)
 

@@ -284,6 +284,20 @@ def test_what_a_dead_drain_took_is_claimed(
     assert client.get(mark_key(PREFIX, process)) == b"2"
 
 
+def test_a_gap_that_another_drain_closed_is_seen(client: "redis.Redis", tmp_path: Path) -> None:
+    process = uuid4()
+    one, two = _drain(client, tmp_path), _drain(client, tmp_path)
+    for n in (2, 3):
+        _send(client, process, n, encode_row(usage_row(process, n)))
+    _turns(one, client)
+    assert client.get(mark_key(PREFIX, process)) == b"0"
+    _send(client, process, 1, encode_row(usage_row(process, 1)))
+    _turns(two, client)
+    assert client.get(mark_key(PREFIX, process)) == b"1"
+    one.turn()
+    assert client.get(mark_key(PREFIX, process)) == b"3"
+
+
 def test_a_gap_is_waited_for(client: "redis.Redis", tmp_path: Path) -> None:
     process = uuid4()
     drain = _drain(client, tmp_path)
