@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import prometheus_client.values
+import structlog
 import uvloop
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -14,7 +15,10 @@ from django.core.management.base import BaseCommand, CommandError
 from config.environment import Environment
 from core.clock import SystemClock
 from gateway.relay.door import Door, DoorLimits
+from gateway.relay.files import allow_connections
 from gateway.relay.server import AddressUnavailable, Listener, RelayServer, ServerLimits, listen
+
+log = structlog.get_logger(__name__)
 
 
 class Command(BaseCommand):
@@ -62,9 +66,14 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             readiness=runtime.ready,
             scrape=lambda: (CONTENT_TYPE_LATEST.encode(), render_metrics()),
         )
+        connection_cap = allow_connections(environment.connection_cap)
+        if connection_cap < environment.connection_cap:
+            log.warning(
+                "fewer_connections", cap=connection_cap, reason="the limit on open files (ulimit -n) is too low"
+            )
         limits = ServerLimits(
             head_deadline_seconds=environment.head_deadline_seconds,
-            connection_cap=environment.connection_cap,
+            connection_cap=connection_cap,
             drain_notice_seconds=environment.drain_notice_seconds,
             drain_deadline_seconds=environment.drain_deadline_seconds,
         )
