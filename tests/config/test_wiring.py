@@ -1,0 +1,70 @@
+"""The runtime that doors are served with: it starts, follows hints, and leaves nothing behind."""
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from config.environment import Environment, environment
+from config.wiring import SPOOL_FOLDER, build_drain, build_relay_runtime, build_web_runtime
+from core.env import SettingsError
+from tenants.actor import SYSTEM
+from tenants.services import create_tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def settings_here(tmp_path: Path, valkey_url: str) -> Environment:
+    """This run's servers, a folder of its own, and polls so rare that only hints can explain anything."""
+    return replace(environment(), var_dir=tmp_path, snapshot_poll_seconds=30.0)
+
+
+def _make_tenant(slug: str) -> object:
+    try:
+        return create_tenant(slug=slug, name="Acme", actor=SYSTEM).pk
+    finally:
+        connection.close()
+
+
+async def test_a_write_is_seen_at_its_hint(settings_here: Environment) -> None:
+    runtime = build_relay_runtime(settings_here)
+    assert runtime.ready() == "starting"
+    await runtime.start()
+    try:
+        assert runtime.ready() is None
+        before = runtime.snapshot.version
+        async with asyncio.timeout(10):
+            number = 0
+            while runtime.snapshot.version == before:  # the subscription may come after the first hints
+                number += 1
+                await asyncio.to_thread(_make_tenant, f"acme-{number}")
+                await asyncio.sleep(0.1)
+    finally:
+        await runtime.stop()
+    assert list((settings_here.var_dir / SPOOL_FOLDER).iterdir()) == []
+
+
+async def test_without_valkey_the_doors_open_all_the_same(settings_here: Environment) -> None:
+    runtime = build_web_runtime(replace(settings_here, valkey_state_url=None, valkey_scratch_url=None))
+    await runtime.start()
+    assert runtime.ready() is None
+    await runtime.stop()
+
+
+async def test_a_spool_that_cannot_be_made_stops_the_start_with_a_sentence(settings_here: Environment) -> None:
+    (settings_here.var_dir / SPOOL_FOLDER).write_text("in the way")
+    with pytest.raises(SettingsError, match=r"the usage spool under .* cannot be made"):
+        await build_relay_runtime(settings_here).start()
+
+
+def test_a_drain_ends_when_told_to(settings_here: Environment) -> None:
+    stop = threading.Event()
+    drain = threading.Thread(target=build_drain(settings_here, stop).run)
+    drain.start()
+    stop.set()
+    drain.join(timeout=10)
+    assert not drain.is_alive()
