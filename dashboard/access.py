@@ -6,11 +6,13 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 from zoneinfo import ZoneInfo
 
-from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django_htmx.middleware import HtmxDetails
 
 from tenants import selectors
 from tenants.models import Tenant, TenantState, User
@@ -37,11 +39,27 @@ class PortalAccess:
 
 
 def signed_in(request: HttpRequest) -> User:
-    """The person behind a request that `login_required` let through."""
+    """The person behind a request that `_for_people` let through."""
     user: User | AnonymousUser = request.user
     if not isinstance(user, User):
         raise PermissionDenied
     return user
+
+
+def _for_people(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """For people who are logged in; kept in no cache, so that nothing stays to be seen after logging out."""
+
+    @never_cache
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: object, **kwargs: object) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return view(request, *args, **kwargs)
+        response = redirect_to_login(request.get_full_path())
+        if HtmxDetails(request):  # following it would put the whole log-in page into the page's dialog
+            return HttpResponse(headers={"HX-Redirect": response.url})
+        return response
+
+    return guarded
 
 
 def console_page(
@@ -55,7 +73,7 @@ def console_page(
             raise PermissionDenied
         return view(request, *args, **kwargs)
 
-    return login_required(guarded)
+    return _for_people(guarded)
 
 
 def portal_page(
@@ -75,7 +93,7 @@ def portal_page(
         with timezone.override(ZoneInfo(tenant.time_zone)):
             return view(request, access, *args, **kwargs)
 
-    return login_required(guarded)
+    return _for_people(guarded)
 
 
 def portal_of(request: HttpRequest) -> PortalAccess | None:

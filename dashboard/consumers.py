@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from channels.auth import get_user
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError
 
 from dashboard.publisher import Subscription, console_publisher
 from tenants.models import User
@@ -52,7 +53,11 @@ class ConsoleConsumer(AsyncWebsocketConsumer):
     async def _recheck(self) -> None:
         while True:
             await asyncio.sleep(self.recheck_seconds)
-            if not await self._may_watch():
+            try:
+                may_watch = await self._may_watch()
+            except (DatabaseError, InterfaceError):
+                continue  # what cannot be asked is asked again; frames come from the same database
+            if not may_watch:
                 self._tasks[0].cancel()  # nothing may be sent behind a close
                 await self.close(CLOSE_DENIED)
                 return

@@ -15,6 +15,9 @@ from dashboard.strings import script_strings
 from tenants import selectors
 from tenants.models import Tenant, User
 
+COUNT_LIMIT: Final = 999
+"""Most keys that the sidebar counts: it is on every page."""
+
 SWITCHER_LIMIT: Final = 50
 """Most tenants in the switcher; who belongs to more finds them on the console's list."""
 
@@ -34,6 +37,10 @@ class Shell:
     strings: Mapping[str, object] = field(default_factory=dict)
 
 
+def _short_count(number: int) -> str:
+    return f"{COUNT_LIMIT}+" if number > COUNT_LIMIT else str(number)
+
+
 def shell(request: HttpRequest) -> dict[str, Shell]:
     """Context processor."""
     user = getattr(request, "user", None)
@@ -50,7 +57,7 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
                 groups=portal_groups(
                     access.tenant,
                     view_name=view_name,
-                    active_keys=selectors.count_usable_keys(access.tenant),
+                    active_keys=_short_count(selectors.count_usable_keys(access.tenant, at_most=COUNT_LIMIT + 1)),
                 ),
                 tenant=access.tenant,
                 tenants=list(selectors.list_tenants_for(user)[:SWITCHER_LIMIT]),

@@ -18,7 +18,7 @@ class Item:
     icon: str
     href: str
     current: bool = False
-    count: int | None = None
+    count: str = ""
     external: bool = False
 
 
@@ -47,10 +47,10 @@ def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
     ]
 
 
-def portal_groups(tenant: Tenant, *, view_name: str, active_keys: int) -> list[Group]:
+def portal_groups(tenant: Tenant, *, view_name: str, active_keys: str) -> list[Group]:
     """What members of a tenant reach."""
 
-    def entry(label: str, icon: str, name: str, count: int | None = None) -> Item:
+    def entry(label: str, icon: str, name: str, count: str = "") -> Item:
         href = reverse(name, args=[tenant.slug])
         return Item(label, icon, href, current=_is_current(name, view_name), count=count)
 

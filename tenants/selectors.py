@@ -35,8 +35,11 @@ def get_role(user: User, tenant: Tenant) -> str | None:
     return Membership.objects.filter(user=user, tenant=tenant).values_list("role", flat=True).first()
 
 
-def list_api_keys(tenant: Tenant, *, include_revoked: bool = False) -> QuerySet[ApiKey]:
+def list_api_keys(tenant: Tenant, *, include_revoked: bool = False, search: str = "") -> QuerySet[ApiKey]:
+    """The tenant's keys, newest first; `search` matches the name, or is the secret's last four characters."""
     keys = ApiKey.objects.filter(tenant=tenant).select_related("created_by").order_by("-id")
+    if search:
+        keys = keys.filter(Q(name__icontains=search) | Q(last_four=search))
     return keys if include_revoked else keys.filter(revoked_at__isnull=True)
 
 
@@ -50,10 +53,10 @@ def get_key_names(key_ids: Sequence[UUID]) -> dict[UUID, str]:
     return dict(ApiKey.objects.filter(pk__in=key_ids).values_list("pk", "name"))
 
 
-def count_usable_keys(tenant: Tenant) -> int:
-    """Keys that are neither revoked nor expired."""
+def count_usable_keys(tenant: Tenant, *, at_most: int) -> int:
+    """Keys that are neither revoked nor expired; counting stops at `at_most`."""
     alive = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
-    return ApiKey.objects.filter(alive, tenant=tenant, revoked_at__isnull=True).count()
+    return ApiKey.objects.filter(alive, tenant=tenant, revoked_at__isnull=True)[:at_most].count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class KeyUsage:
         return self.failures / self.requests if self.requests else None
 
 
-def usage_by_key(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime, limit: int = 50) -> list[KeyUsage]:
+def usage_by_key(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime, limit: int) -> list[KeyUsage]:
     """The `limit` keys with the most tokens since starts[0], most first, revoked ones included."""
     minutes = _minutes(tenant_id, starts[0], until)
     tokens = Sum(F("input_tokens") + F("output_tokens"))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from html import escape
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -36,7 +37,7 @@ def bucket_starts(chosen: Range, *, now: datetime, zone: ZoneInfo) -> list[datet
     """Starts of the buckets up to the one that holds `now`, aware, in `zone`, on round local times."""
     local = now.astimezone(zone)
     if chosen.step is None:
-        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
         return [midnight - timedelta(days=back) for back in range(chosen.buckets - 1, -1, -1)]
     # Wall-clock arithmetic within one zone would repeat or skip an hour when summer time changes.
     offset = local.utcoffset() or timedelta(0)
@@ -86,7 +87,7 @@ def token_figure(series: Sequence[Series], starts: Sequence[datetime]) -> dict[s
     figure = go.Figure(
         data=[
             go.Bar(
-                name=one.name,
+                name=escape(one.name, quote=False),  # plotly reads names as markup
                 x=times,
                 y=list(one.tokens),
                 hovertemplate="%{y:,} · %{fullData.name}<extra></extra>",

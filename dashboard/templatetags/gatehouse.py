@@ -109,20 +109,27 @@ def milliseconds(value: float | None) -> str:
     return f"{_number(value, 0)} ms" if value < 1000 else f"{_number(value / 1000, 1)} s"
 
 
+def _local(value: datetime) -> datetime:
+    try:
+        return timezone.localtime(value)
+    except OverflowError:  # the last hours of the year 9999 lie beyond it in zones ahead of UTC
+        return value
+
+
 @register.filter
 def moment(value: datetime | None) -> str:
     """Date and time to the minute, in the page's zone."""
     if value is None:
         return "–"
     # Translators: a date format in Django's letters, day and time to the minute.
-    return date_format(timezone.localtime(value), gettext("j M Y, H:i"))
+    return date_format(_local(value), gettext("j M Y, H:i"))
 
 
 @register.filter
 def day(value: datetime | None) -> str:
     """The date, in the page's zone."""
     # Translators: a date format in Django's letters, the day alone.
-    return "–" if value is None else date_format(timezone.localtime(value), gettext("j M Y"))
+    return "–" if value is None else date_format(_local(value), gettext("j M Y"))
 
 
 @register.filter

@@ -70,6 +70,7 @@ function showFrame(frame) {
     figure.classList.toggle("bad", frame.figures[figure.dataset.badIf] >= 0.5);
   }
   fillRows(page.querySelector('[data-panel="devices"]'), frame.devices);
+  page.querySelector("[data-cut]").hidden = frame.figures.devices <= frame.devices.length;
   fillRows(page.querySelector('[data-panel="instances"]'), frame.instances);
 }
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from django.conf import settings
 
+from dashboard.views.portal import keys as keys_page
 from tenants.models import ApiKey, TenantRole
 from tests.browser.conftest import Web
 from tests.browser.walk import log_in
@@ -114,3 +116,29 @@ def test_tenant_is_switched(open_page: OpenPage) -> None:
     page.get_by_label("Switch tenant").click()
     page.get_by_role("link", name="Bank").click()
     page.wait_for_url("**/t/bank/")
+
+
+def test_dialog_of_someone_logged_out_leads_to_the_login(open_page: OpenPage) -> None:
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/keys/")
+    page.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
+    page.get_by_role("link", name="New key").click()
+    page.wait_for_url("**/login/?next=/t/acme/keys/new/")
+
+
+def test_keys_are_paged_and_found(open_page: OpenPage, shoot: Shoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_page, "PAGE_SIZE", 10)
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/keys/")
+    rows = page.locator("table.gh-grid tbody tr")
+    page.get_by_text("17 keys").wait_for()
+    assert rows.count() == 10
+    shoot(page, "keys-paged")
+    page.get_by_role("link", name="Older").click()
+    page.wait_for_url("**/keys/?before=*")
+    assert rows.count() == 7
+    page.get_by_role("searchbox").fill("model-1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/keys/?q=model-1")
+    assert "model-1" in rows.first.inner_text()
+    shoot(page, "keys-found")

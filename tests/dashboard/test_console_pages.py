@@ -1,5 +1,6 @@
 """Console pages: who sees them, and what they say."""
 
+import re
 from datetime import timedelta
 from uuid import uuid4
 
@@ -8,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard import frames
 from gpupool.models import Device, Instance, Node
 from tenants.models import AuditEvent, TenantRole
 from tests.dashboard.people import person, pool, tenant, usage
@@ -166,3 +168,27 @@ def test_names_cannot_carry_markup_into_pages(operator: Client) -> None:
 
 def test_pages_without_an_icon_of_their_own_get_ours(client: Client) -> None:
     assert client.get("/favicon.ico").headers["Location"].endswith("/img/mark.svg")
+
+
+@pytest.mark.parametrize("page", ["/console/instances/", "/console/tenants/"])
+@pytest.mark.parametrize("query", ["q=%00", "page=abc", "page=-1", "page=" + "9" * 5000, "state=%00", "q=%ED%A0%80"])
+def test_no_address_breaks_a_list(operator: Client, page: str, query: str) -> None:
+    assert operator.get(f"{page}?{query}").status_code == 200
+
+
+def test_devices_beyond_the_limit_are_said_to_be_missing(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pool()
+    assert re.search(r"data-cut\s+hidden>", operator.get("/console/overview/").content.decode())
+    Device.objects.create(node=made.device.node, stable_id="GPU-2", kind="gpu", vendor="nvidia", name="H100", index=1)
+    monkeypatch.setattr(frames, "DEVICE_LIMIT", 1)
+    text = operator.get("/console/overview/").content.decode()
+    assert "data-cut" in text
+    assert not re.search(r"data-cut\s+hidden>", text)
+
+
+def test_an_instance_without_a_place_is_stopped_in_other_words(operator: Client) -> None:
+    made = pool(state="requested")
+    Instance.objects.update(node=None)
+    asked = operator.get(f"/console/instances/{made.instance.pk}/stop/").content.decode()
+    assert "It has no place yet" in asked
+    assert "the engine on" not in asked

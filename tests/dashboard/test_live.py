@@ -157,6 +157,28 @@ async def test_socket_closes_when_the_right_to_watch_ends(loss: str) -> None:
     assert message["code"] == CLOSE_DENIED
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("quick_recheck")
+async def test_lost_right_is_noticed_after_the_database_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = await database_sync_to_async(lambda: session_of(person("olga", platform_role="operator")))()
+    asked = asyncio.Event()
+
+    async def away(consumer: ConsoleConsumer) -> bool:
+        asked.set()
+        raise OperationalError("the database is away")
+
+    async with socket(key) as communicator, asyncio.timeout(DEADLINE):
+        assert (await answer_of(communicator))["type"] == "websocket.accept"
+        await frame_of(communicator)
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsoleConsumer, "_may_watch", away)
+            await asked.wait()
+        await database_sync_to_async(lambda: User.objects.update(platform_role=""))()
+        while (message := await answer_of(communicator))["type"] != "websocket.close":
+            pass
+    assert message["code"] == CLOSE_DENIED
+
+
 class Builds:
     """Counts the reads; fails those whose number is in `failing`."""
 

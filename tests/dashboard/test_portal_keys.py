@@ -1,11 +1,14 @@
 """Keys in the portal: shown once, made and revoked by those who may, invisible across tenants."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from dashboard import context
+from dashboard.views.portal import keys as keys_page
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditEvent, Tenant, TenantRole, TenantState, User
@@ -171,3 +174,83 @@ def test_key_names_cannot_carry_markup(client: Client, acme: Tenant) -> None:
     services.create_api_key(acme, name="<img src=x onerror=alert(1)>", actor=SYSTEM)
     log_in(client, "ada")
     assert "<img src=x" not in client.get("/t/acme/keys/").content.decode()
+
+
+def _names(text: str) -> list[str]:
+    return re.findall(r'class="main">(key-\d+)<', text)
+
+
+@pytest.mark.shows("U2", "U3")
+def test_every_key_is_reached_page_by_page_with_the_true_total(
+    client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_page, "PAGE_SIZE", 3)
+    monkeypatch.setattr(context, "COUNT_LIMIT", 5)
+    for number in range(8):
+        services.create_api_key(acme, name=f"key-{number}", actor=SYSTEM)
+    log_in(client, "ada")
+    address, seen = "/t/acme/keys/", []
+    for _ in range(3):
+        text = client.get(address).content.decode()
+        assert "8 keys" in text
+        assert '<span class="count">5+</span>' in text
+        seen += _names(text)
+        services.create_api_key(acme, name=f"new-{len(seen)}", actor=SYSTEM)  # moves nothing on later pages
+        ApiKey.objects.filter(name__startswith="new-").delete()
+        older = re.search(r'href="(\?before=[^"]+)"', text)
+        address = f"/t/acme/keys/{older.group(1)}" if older else ""
+    assert seen == [f"key-{number}" for number in range(7, -1, -1)]
+    assert address == ""
+
+
+@pytest.mark.shows("U3")
+def test_search_is_over_all_keys_and_stays_in_the_address(
+    client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_page, "PAGE_SIZE", 2)
+    for number in range(12):
+        services.create_api_key(acme, name=f"key-{number}", actor=SYSTEM)
+    log_in(client, "ada")
+    text = client.get("/t/acme/keys/?q=KEY-1").content.decode()
+    assert _names(text) == ["key-11", "key-10"]
+    assert "3 keys" in text
+    assert 'href="?q=KEY-1&amp;before=' in text
+    assert 'href="?q=KEY-1&amp;show=all"' in text
+    last_four = ApiKey.objects.get(name="key-0").last_four
+    assert "key-0" in _names(client.get("/t/acme/keys/", {"q": last_four}).content.decode())
+    assert "No key matches" in client.get("/t/acme/keys/?q=nothing").content.decode()
+
+
+@pytest.mark.parametrize("query", ["q=%00", "before=%00", "before=abc", "show=%00", "q=" + "x" * 5000, "q=%ED%A0%80"])
+def test_no_address_breaks_the_list(client: Client, acme: Tenant, query: str) -> None:
+    log_in(client, "ada")
+    assert client.get(f"/t/acme/keys/?{query}").status_code == 200
+
+
+def test_an_expiry_at_the_end_of_time_is_shown_all_the_same(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="far", actor=SYSTEM).key
+    ApiKey.objects.filter(pk=key.pk).update(expires_at=datetime(9999, 12, 31, 23, 59, tzinfo=UTC))
+    log_in(client, "ada")
+    assert "31 Dec 9999" in client.get("/t/acme/keys/").content.decode()
+
+
+def test_members_of_a_suspended_tenant_are_told_why_they_make_no_keys(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="old", actor=SYSTEM).key
+    services.set_tenant_state(acme.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    log_in(client, "ada")
+    text = client.get("/t/acme/keys/").content.decode()
+    assert "This tenant is suspended" in text
+    assert "Your role may look at keys" not in text
+    assert f"{key.pk}/revoke/" in text
+
+
+def test_fragment_of_someone_logged_out_sends_the_page_to_the_login(client: Client, acme: Tenant) -> None:
+    response = client.get("/t/acme/keys/new/", headers={"HX-Request": "true"})
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["HX-Redirect"] == "/login/?next=/t/acme/keys/new/"
+
+
+@pytest.mark.parametrize("page", ["/t/acme/", "/t/acme/keys/", "/t/acme/usage/"])
+def test_pages_are_kept_in_no_cache(client: Client, acme: Tenant, page: str) -> None:
+    log_in(client, "ada")
+    assert "no-store" in client.get(page).headers["Cache-Control"]

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
+from dashboard.views.portal import usage as usage_page
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import Tenant, TenantRole, User
@@ -101,6 +102,16 @@ def test_unknown_range_falls_back_to_a_day(client: Client, acme: Tenant, asked: 
     response = client.get(f"/t/acme/usage/{asked}")
     assert response.status_code == 200
     assert response.context["chosen"] == "24h"
+
+
+def test_many_keys_are_cut_and_said_to_be(client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        usage(acme, at=minutes_ago(5), model=f"m{number}", tokens=100 * (number + 1))
+    assert "most tokens first" in client.get("/t/acme/usage/").content.decode()
+    monkeypatch.setattr(usage_page, "KEY_LIMIT", 2)
+    response = client.get("/t/acme/usage/")
+    assert [key.name for key, _ in response.context["keys"]] == ["key-m2", "key-m1"]
+    assert "the 2 keys with the most tokens" in response.content.decode()
 
 
 def test_no_usage_is_said_and_no_chart_is_drawn(client: Client, acme: Tenant) -> None:

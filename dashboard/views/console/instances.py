@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard import labels, selectors
 from dashboard.access import console_page, signed_in
+from dashboard.filters import search_text
 from dashboard.frames import instance_row
 from dashboard.sheets import sheet
 from gpupool import services
@@ -26,7 +27,7 @@ PAGE_SIZE = 100
 @console_page
 def index(request: HttpRequest) -> HttpResponse:
     state = request.GET.get("state", "")
-    search = request.GET.get("q", "").strip()
+    search = search_text(request)
     if state not in labels.INSTANCE_STATES:
         state = ""
     instances = selectors.list_instances(state=state, search=search, include_stopped=bool(state or search))

@@ -5,7 +5,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from dashboard.access import console_page
-from dashboard.frames import BLANK_DEVICE, BLANK_INSTANCE, INSTANCE_LIMIT, build_console_frame
+from dashboard.frames import BLANK_DEVICE, BLANK_INSTANCE, DEVICE_LIMIT, INSTANCE_LIMIT, build_console_frame
 
 
 @console_page
@@ -17,6 +17,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "console/overview.html",
         {
             "frame": frame,
+            "device_limit": DEVICE_LIMIT,
             "instance_limit": INSTANCE_LIMIT,
             "blank_device": BLANK_DEVICE,
             "blank_instance": BLANK_INSTANCE,

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from dashboard import selectors
 from dashboard.access import console_page
+from dashboard.filters import search_text
 from tenants.selectors import usage_by_tenant
 
 PAGE_SIZE = 100
@@ -16,7 +17,7 @@ PAGE_SIZE = 100
 
 @console_page
 def page(request: HttpRequest) -> HttpResponse:
-    search = request.GET.get("q", "").strip()
+    search = search_text(request)
     found = Paginator(selectors.list_tenant_rows(search=search), PAGE_SIZE).get_page(request.GET.get("page"))
     now = timezone.now()
     usage = usage_by_tenant([tenant.pk for tenant in found], since=now - timedelta(hours=24), until=now)

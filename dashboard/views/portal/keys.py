@@ -10,11 +10,11 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from dashboard import selectors
 from dashboard.access import PortalAccess, portal_page
+from dashboard.filters import row_before, search_text
 from dashboard.forms import KeyForm
 from dashboard.sheets import sheet
 from tenants import services
@@ -22,7 +22,7 @@ from tenants.actor import user_actor
 from tenants.models import ApiKey
 from tenants.selectors import get_api_key, list_api_keys
 
-LIST_LIMIT = 500
+PAGE_SIZE = 100
 
 
 def state_of(key: ApiKey, now: datetime) -> str:
@@ -39,15 +39,29 @@ def _frame(access: PortalAccess) -> dict[str, object]:
 
 @portal_page
 def index(request: HttpRequest, access: PortalAccess) -> HttpResponse:
+    """Newest first, a page at a time by key: the cost of a page does not grow with the number of keys."""
     show_revoked = request.GET.get("show") == "all"
-    keys = list_api_keys(access.tenant, include_revoked=show_revoked)[:LIST_LIMIT]
+    search, before = search_text(request), row_before(request)
+    keys = list_api_keys(access.tenant, include_revoked=show_revoked, search=search)
+    page = list((keys.filter(pk__lt=before) if before else keys)[: PAGE_SIZE + 1])
+    shown = page[:PAGE_SIZE]
     now = timezone.now()
-    rows = [(key, state_of(key, now), access.may_revoke(key.created_by_id)) for key in keys]
-    return render(request, "portal/keys.html", {"access": access, "rows": rows, "show_revoked": show_revoked})
+    return render(
+        request,
+        "portal/keys.html",
+        {
+            "access": access,
+            "rows": [(key, state_of(key, now), access.may_revoke(key.created_by_id)) for key in shown],
+            "show_revoked": show_revoked,
+            "search": search,
+            "total": keys.count(),
+            "before": before,
+            "older": shown[-1].pk if len(page) > PAGE_SIZE else None,
+        },
+    )
 
 
 @portal_page
-@never_cache
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     """The form, and the answer with the new secret: a fragment for the dialog, else a page."""

@@ -1,5 +1,6 @@
 """Portal: what was used, from rollups."""
 
+from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.http import HttpRequest, HttpResponse
@@ -10,6 +11,9 @@ from django.utils.translation import gettext as _
 from dashboard.access import PortalAccess, portal_page
 from dashboard.charts.usage import DEFAULT_RANGE, RANGES, bucket_starts, sparkline, token_figure, token_series
 from tenants.selectors import usage_by_key, usage_series, usage_totals
+
+KEY_LIMIT = 50
+"""Keys in the table by key."""
 
 MERGED_BUCKETS = 30
 """Bars of a sparkline; more would be thinner than a pixel."""
@@ -30,7 +34,7 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     series = token_series(
         usage_series(access.tenant.pk, starts=starts, until=now), buckets=len(starts), other=_("Other models")
     )
-    keys = usage_by_key(access.tenant.pk, starts=starts, until=now)
+    keys = usage_by_key(access.tenant.pk, starts=starts, until=now, limit=KEY_LIMIT + 1)
     context = {
         "access": access,
         "chosen": chosen.name,
@@ -42,7 +46,8 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
         "series": series,
         "figure": token_figure(series, starts),
         "table": [(start, [one.tokens[i] for one in series]) for i, start in enumerate(starts)],
-        "keys": [(key, sparkline(_merge(list(key.by_bucket)))) for key in keys],
+        "keys": [(key, sparkline(_merge(list(key.by_bucket)))) for key in keys[:KEY_LIMIT]],
+        "key_limit": KEY_LIMIT if len(keys) > KEY_LIMIT else None,
     }
     with timezone.override(zone):
         return render(request, "portal/usage.html", context)
@@ -50,7 +55,12 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
 
 def _zone(name: str, *, default: str) -> ZoneInfo:
     """The zone that the address names, the tenant's where it names none that exists."""
-    return ZoneInfo(name if name in available_timezones() else default)
+    return ZoneInfo(name if name in _zone_names() else default)
+
+
+@cache
+def _zone_names() -> frozenset[str]:
+    return frozenset(available_timezones())  # reads hundreds of files
 
 
 def _range_word(name: str) -> str:

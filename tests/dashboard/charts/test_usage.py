@@ -52,6 +52,18 @@ def test_figure_writes_local_times_without_a_zone() -> None:
     assert figure["data"][0]["y"][-1] == 7
 
 
+def test_midnight_that_comes_twice_is_the_first_one() -> None:
+    zone = ZoneInfo("America/Havana")  # at 01:00 on 1 November the clocks went back to midnight
+    starts = bucket_starts(RANGES["30d"], now=datetime(2026, 11, 1, 5, 30, tzinfo=UTC), zone=zone)
+    assert starts[-1].astimezone(UTC) == datetime(2026, 11, 1, 4, tzinfo=UTC)
+
+
+def test_names_are_no_markup_in_the_figure() -> None:
+    starts = bucket_starts(RANGES["1h"], now=NOW, zone=ZoneInfo("UTC"))
+    series = token_series([UsagePoint(59, '<a href="https://evil.example">m</a>', 1, 3, 4)], buckets=60, other="Other")
+    assert token_figure(series, starts)["data"][0]["name"].startswith("&lt;a href=")
+
+
 def test_sparkline_never_hides_a_value() -> None:
     bars = sparkline([0, 1, 100_000], width=30, height=20)
     assert [tall for _, _, _, tall in bars] == [0.0, 1.5, 20.0]

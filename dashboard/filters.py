@@ -1,0 +1,21 @@
+"""What the address of a list asks for; an address can hold anything, and no page may fail on it."""
+
+from typing import Final
+from uuid import UUID
+
+from django.http import HttpRequest
+
+SEARCH_LENGTH: Final = 200
+
+
+def search_text(request: HttpRequest) -> str:
+    """The words in `?q=`, as PostgreSQL can look for them: no NUL, at most SEARCH_LENGTH characters."""
+    return request.GET.get("q", "").replace("\x00", "").strip()[:SEARCH_LENGTH]
+
+
+def row_before(request: HttpRequest) -> UUID | None:
+    """The row in `?before=`, older than which a page begins; None for the newest page."""
+    try:
+        return UUID(request.GET.get("before", ""))
+    except ValueError:
+        return None
