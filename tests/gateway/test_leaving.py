@@ -1,0 +1,96 @@
+"""A client that leaves closes the engine's connection within a second, at both doors and in every phase."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx2 as httpx
+import pytest
+
+from bench.house import wait_until
+from bench.rows import attach
+from tenants.actor import SYSTEM
+from tenants.models import UsageRecord
+from tenants.services import grant_model
+from tests.house import TestHouse
+
+CHAT: Final = "/v1/chat/completions"
+STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+EVENT: Final = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+
+
+class SilentEngine:
+    """Takes requests, answers with `told` and then says nothing; knows when the other side closed."""
+
+    def __init__(self) -> None:
+        self.told = b""
+        self.requests = 0
+        self.closed = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def stop(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            if not connection.recv(1 << 16):
+                return
+            self.requests += 1
+            connection.sendall(self.told)
+            try:
+                while connection.recv(1 << 16):
+                    pass
+            except OSError:
+                pass
+            self.closed += 1
+
+
+@pytest.fixture(scope="module")
+def engine(house: TestHouse) -> Iterator[SilentEngine]:
+    engine = SilentEngine()
+    attach("silent", engine.port)
+    grant_model(house.tenant, model_pattern="silent", actor=SYSTEM)
+    house.start("web")
+    for door in ("relay", "web"):
+        with house.client(door=door) as client:
+            wait_until(lambda at=client: "silent" in at.get("/v1/models").text, "the door knows it")  # type: ignore[misc]  # mypy infers no type of a lambda's defaults
+    yield engine
+    engine.stop()
+
+
+@pytest.mark.shows("G6")
+@pytest.mark.parametrize("door", ["relay", "web"])
+@pytest.mark.parametrize("phase", ["not streamed", "before the head", "in mid-stream"])
+def test_the_engine_is_left_within_a_second(house: TestHouse, engine: SilentEngine, door: str, phase: str) -> None:
+    streamed = phase != "not streamed"
+    engine.told = b"" if phase != "in mid-stream" else STREAM_HEAD + b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
+    body: dict[str, Any] = {"model": "silent", "messages": [{"role": "user", "content": "x"}], "stream": streamed}
+    taken, closed = engine.requests, engine.closed
+    rows = UsageRecord.objects.filter(model="silent", outcome="cancelled").count()
+    with house.client(door=door, timeout=0.5) as client:
+        if phase == "in mid-stream":
+            with client.stream("POST", CHAT, json=body) as response:
+                next(response.iter_raw())
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post(CHAT, json=body)
+        left = time.monotonic()
+    assert engine.requests == taken + 1
+    wait_until(lambda: engine.closed == closed + 1, "the engine's connection is closed", seconds=1.0)
+    assert time.monotonic() - left < 1.0
+    wait_until(
+        lambda: UsageRecord.objects.filter(model="silent", outcome="cancelled").count() == rows + 1,
+        "it is in the ledger as cancelled",
+    )
