@@ -132,6 +132,7 @@ CACHES: dict[str, dict[str, Any]] = {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": _scratch,
         "KEY_PREFIX": GATEHOUSE.valkey_prefix + "cache",
+        "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 1},  # seconds; a frozen one must hold up no log-in
     }
     if _scratch
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}

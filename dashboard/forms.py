@@ -5,9 +5,11 @@ from typing import Any, Final
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
+from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from dashboard.login_guard import PAUSE_SECONDS, LoginGuard
 from tenants.services.keys import MAX_RPM
 
 EXPIRIES: Final = (
@@ -25,6 +27,7 @@ class LoginForm(AuthenticationForm):
     error_messages = {
         **AuthenticationForm.error_messages,
         "invalid_login": _("This e-mail address and password do not belong together."),
+        "throttled": _("Too many attempts for this account. Try again in %(minutes)s minutes."),
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -32,6 +35,20 @@ class LoginForm(AuthenticationForm):
         self.fields["username"].label = _("E-mail address")
         self.fields["username"].widget = forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
         self.fields["password"].label = _("Password")
+
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError with the code `throttled` after too many attempts, before looking at the password."""
+        if not {"username", "password"} <= self.cleaned_data.keys():
+            return super().clean()
+        address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
+        guard = LoginGuard(self.cleaned_data["username"], address)
+        if not guard.admit():
+            raise ValidationError(
+                self.error_messages["throttled"], code="throttled", params={"minutes": PAUSE_SECONDS // 60}
+            )
+        cleaned = super().clean()
+        guard.forget()
+        return cleaned
 
 
 class KeyForm(forms.Form):

@@ -15,6 +15,7 @@ urlpatterns = [
     # Pages that are not ours (backoffice, API reference) name no icon; browsers then ask for this one.
     path("favicon.ico", RedirectView.as_view(url=static("img/mark.svg"), permanent=True)),
     path("login/", login.LoginView.as_view(), name="login"),
+    path("backoffice/login/", login.backoffice),  # before the backoffice's own
     path("logout/", LogoutView.as_view(), name="logout"),
     path("language/", set_language, name="set_language"),
     path("console/overview/", overview.page, name="console-overview"),

@@ -1,8 +1,15 @@
 """Logging in with a password."""
 
 from django.contrib.auth import views
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 
 from dashboard.forms import LoginForm
+from dashboard.login_guard import PAUSE_SECONDS
 
 
 class LoginView(views.LoginView):
@@ -10,3 +17,22 @@ class LoginView(views.LoginView):
 
     form_class = LoginForm
     redirect_authenticated_user = True
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        response = super().form_invalid(form)
+        if form.has_error(NON_FIELD_ERRORS, "throttled"):
+            response.status_code = 429
+            response["Retry-After"] = str(PAUSE_SECONDS)
+        return response
+
+
+def backoffice(request: HttpRequest) -> HttpResponseBase:
+    """Where the backoffice sends people to log in: to our page, for its own would know no pause.
+
+    Those who are logged in and may not enter are told so.
+    """
+    if not request.user.is_authenticated:
+        return redirect_to_login(request.GET.get("next") or "/backoffice/")
+    if not request.user.is_staff:
+        raise PermissionDenied
+    return redirect("/backoffice/")
