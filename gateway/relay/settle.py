@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import structlog
@@ -41,6 +41,7 @@ class Settler:
         self._on_row = on_row
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool")
         self._sync_timer: asyncio.TimerHandle | None = None
+        self._syncing: Future[None] | None = None
         self._closed = False
         self._left_nothing = False
 
@@ -143,7 +144,10 @@ class Settler:
 
     def _start_sync(self) -> None:
         self._sync_timer = None
-        self._thread.submit(self._sync)
+        if self._syncing is not None and not self._syncing.done():
+            self._sync_soon()  # a slow disk: one at a time
+            return
+        self._syncing = self._thread.submit(self._sync)
 
     def _sync(self) -> None:
         try:

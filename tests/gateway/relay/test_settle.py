@@ -1,0 +1,129 @@
+"""What a request's end becomes: one row, counted once, on the disk soon."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from core.clock import ManualClock
+from core.errors import LedgerUnavailable
+from core.ids import uuid7
+from gateway.relay.plan import Api, Endpoint, Outcome, ParsedBody, Settlement, SlimRequest, Usage, UsageSource
+from gateway.relay.settle import Settler, SpoolTicket
+from gateway.relay.spool import Spool
+from tenants.principal import Principal
+from tenants.usage import UsageRow, decode_row
+
+PRINCIPAL = Principal(uuid4(), "acme", uuid4(), frozenset({"infer"}), (), None)
+PARSED = ParsedBody("tiny", True, False, 1, None, {})
+ENDPOINT = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "served")
+
+
+class Desk:
+    def __init__(self, folder: Path, *, cap_bytes: int = 1 << 20) -> None:
+        self.clock = ManualClock()
+        self.clock.advance(100)
+        self.spool = Spool.create(folder, uuid7(), cap_bytes=cap_bytes)
+        self.told = 0
+        self.settler = Settler(self.spool, door="relay", clock=self.clock, on_row=self._row)
+
+    def _row(self) -> None:
+        self.told += 1
+
+    def request(self) -> SlimRequest:
+        return SlimRequest(uuid7(), Api.CHAT, "/", [], b"", self.clock.monotonic() - 2.0)
+
+    def rows(self) -> list[UsageRow]:
+        return [decode_row(payload) for _, payload in self.spool.rows_after(0, limit=100)]
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    desk = Desk(tmp_path / "spool")
+    yield desk
+    await desk.settler.close()
+
+
+def a_settlement(outcome: Outcome = Outcome.SUCCESS, **more: object) -> Settlement:
+    settlement = Settlement(outcome, 200, Usage(3, 0, 4, UsageSource.ENGINE), 1.25, ttft_seconds=0.5, endpoint=ENDPOINT)
+    for name, value in more.items():
+        setattr(settlement, name, value)
+    return settlement
+
+
+async def test_the_row_says_what_happened(desk: Desk) -> None:
+    request = desk.request()
+    await desk.settler.open(request, PRINCIPAL, PARSED).settle(a_settlement(engine_request_id="cmpl-1", attempts=2))
+    (row,) = desk.rows()
+    assert (row.id, row.sequence, row.process_id) == (request.request_id, 1, desk.spool.process_id)
+    assert (row.tenant_id, row.key_id, row.model) == (PRINCIPAL.tenant_id, PRINCIPAL.key_id, "tiny")
+    assert (row.instance_id, row.version_id) == (ENDPOINT.instance_id, ENDPOINT.version_id)
+    assert (row.input_tokens, row.cached_tokens, row.output_tokens, row.usage_source) == (3, 0, 4, "engine")
+    assert (row.duration_ms, row.ttft_ms, row.attempts, row.engine_request_id) == (1250.0, 500.0, 2, "cmpl-1")
+    assert row.started_at == desk.clock.now().timestamp() - 2.0  # when it arrived, not when it was admitted
+
+
+async def test_nothing_said_stays_nothing_and_zero_stays_zero(desk: Desk) -> None:
+    for usage in (Usage(), Usage(0, 0, 0, UsageSource.ENGINE)):
+        await desk.settler.open(desk.request(), PRINCIPAL, PARSED).settle(a_settlement(usage=usage))
+    assert [(r.output_tokens, r.usage_source) for r in desk.rows()] == [(None, "none"), (0, "engine")]
+
+
+async def test_the_first_settlement_counts(desk: Desk) -> None:
+    ticket = desk.settler.open(desk.request(), PRINCIPAL, PARSED)
+    await ticket.settle(a_settlement(Outcome.CANCELLED))
+    await ticket.settle(a_settlement())
+    assert [row.outcome for row in desk.rows()] == ["cancelled"]
+    assert desk.told == 1
+
+
+async def test_what_an_engine_says_is_made_storable(desk: Desk) -> None:
+    ticket = desk.settler.open(desk.request(), PRINCIPAL, PARSED)
+    await ticket.settle(a_settlement(engine_request_id="a\x00b\ud800" + "c" * 300, error_code="x" * 100))
+    (row,) = desk.rows()
+    assert row.engine_request_id == ("ab?" + "c" * 300)[:200]
+    assert row.error_code == "x" * 64
+
+
+def _open_all(desk: Desk, tickets: list[SpoolTicket]) -> None:
+    while True:
+        tickets.append(desk.settler.open(desk.request(), PRINCIPAL, PARSED))
+
+
+async def test_without_room_a_request_is_told_503(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "spool", cap_bytes=1 << 16)
+    tickets: list[SpoolTicket] = []
+    with pytest.raises(LedgerUnavailable) as refused:
+        _open_all(desk, tickets)
+    assert (refused.value.status, refused.value.retry_after_seconds) == (503, 5)
+    for ticket in tickets:
+        await ticket.settle(a_settlement())
+    assert desk.spool.last_sequence == len(tickets)
+    assert not await desk.settler.close()
+
+
+async def test_rows_come_to_the_disk_soon_and_one_sync_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most, release, synced = 0, 0, threading.Event(), 0
+
+    def slow_sync() -> None:
+        nonlocal running, most, synced
+        running += 1
+        most = max(most, running)
+        release.wait(5)
+        running -= 1
+        synced += 1
+
+    monkeypatch.setattr(desk.spool, "sync", slow_sync)
+    queued = desk.settler._thread._work_queue
+    for _ in range(5):
+        await desk.settler.open(desk.request(), PRINCIPAL, PARSED).settle(a_settlement())
+        await asyncio.sleep(0.06)  # longer than the batch's time
+    assert queued.qsize() == 0
+    release.set()
+    async with asyncio.timeout(5):
+        while synced < 2:  # noqa: ASYNC110  # the thread tells nobody
+            await asyncio.sleep(0.01)
+    assert most == 1
