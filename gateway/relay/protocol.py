@@ -70,7 +70,8 @@ class LeanCycle(RequestResponseCycle):
     async def send(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        if self.disconnected:
+        if self.disconnected or self.transport.is_closing():
+            self.disconnected = True  # given up by our side, and connection_lost is on its way
             return
         if message["type"] == "http.response.body":
             self._send_body(message.get("body", b""), more=message.get("more_body", False))
@@ -145,6 +146,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
+        self._running: LeanCycle | None = None  # the request that is answered; later ones wait in `pipeline`
         self._in_message = False
         self._head_since: float | None = self.loop.time()  # waiting for the rest of a head since then
         self._head_bytes = 0
@@ -158,12 +160,15 @@ class GuardedProtocol(HttpToolsProtocol):
             self.app = _too_many_connections
 
     def connection_lost(self, exc: Exception | None) -> None:
-        cycle = self.cycle
         super().connection_lost(exc)
-        if _answering(cycle) and isinstance(cycle, LeanCycle) and cycle.leaving is not None:
-            cycle.leaving()
-        for waiting, _ in self.pipeline:  # never begun, and never to be
-            waiting.disconnected = True
+        running = self._running
+        if running is None or running.response_complete:
+            return
+        # uvicorn tells the request that was read last, which need not be the one that is answered.
+        running.disconnected = True
+        running.message_event.set()
+        if running.leaving is not None:
+            running.leaving()
 
     def check(self, now: float) -> None:
         """Close what has taken too long; `now` is loop time."""
@@ -193,7 +198,7 @@ class GuardedProtocol(HttpToolsProtocol):
             pass  # refused by going on as if it had not been offered
         if self._head_since is not None:
             self._head_bytes += len(data)
-            if self._head_bytes > self.limits.head_bytes and not self.transport.is_closing():
+            if self._head_bytes > self.limits.head_bytes:
                 self._end_with(HeadTooLarge())
         elif not self._in_message and not _answering(self.cycle) and self._idle_since is None:
             self._head_since = self.loop.time()  # blank lines: a head is on its way
@@ -249,6 +254,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()  # pipelined: its turn comes when the one before it is answered
             self.pipeline.appendleft((cycle, self.app))
         else:
+            self._running = cycle
             self._start_asgi_task(cycle, self.app)
 
     def on_body(self, body: bytes) -> None:
@@ -275,6 +281,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
+            self._running = cast(LeanCycle, cycle)
             self._start_asgi_task(cycle, app)
         else:
             self._idle_since = self.loop.time()
@@ -286,6 +293,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._end_with(BrokenHttp())
 
     def _end_with(self, error: GatehouseError) -> None:
+        if self.transport.is_closing():
+            return
         body = render_openai(error)
         headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
         lines = [STATUS_LINE[error.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]

@@ -40,6 +40,8 @@ class Wire:
     async def send(self, *pieces: bytes) -> None:
         """Write the pieces, each seen by the other side before the next is written (same event loop)."""
         for piece in pieces:
+            if self._writer.is_closing():
+                raise ConnectionResetError
             self._writer.write(piece)
             await self._writer.drain()
             for _ in range(4):

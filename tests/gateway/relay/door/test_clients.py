@@ -66,6 +66,23 @@ async def test_a_client_that_leaves_closes_the_engines_connection(
 
 
 @pytest.mark.shows("G6")
+async def test_a_client_that_leaves_with_requests_in_its_pipe(
+    open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EngineDouble(stall) as engine:
+        house = await open_door(engine.port)
+        client = await house.connect()
+        for _ in range(3):
+            await client.request("POST", "/v1/chat/completions", json.dumps(chat()).encode())
+        await until(lambda: len(engine.received) == 1)
+        client.leave()
+        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: house.door.in_flight == 0)
+        assert len(await house.settled()) == 1  # the others were never begun
+        assert [record for record in caplog.records if record.name == "uvicorn.error"] == []
+
+
+@pytest.mark.shows("G6")
 async def test_a_client_that_leaves_while_it_is_decided_about_reaches_no_engine(open_door: OpenDoor) -> None:
     async with EngineDouble(answers(completion())) as engine:
         house = await open_door(engine.port)

@@ -142,3 +142,46 @@ async def test_every_request_is_settled_once_and_nothing_stays(open_door: OpenDo
         gc.collect()
         left = [thing for thing in gc.get_objects() if isinstance(thing, Connection) and thing.usable]
         assert left == []
+
+
+def any_bytes(dice: random.Random) -> bytes:
+    """A few requests behind each other, with mistakes in them."""
+    body = json.dumps(chat(stream=True)).encode()
+    chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    post = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n"
+    wholes = [
+        post + b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+        post + b"Transfer-Encoding: chunked\r\n\r\n" + chunked,
+        b"GET /v1/models HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+    ]
+    sent = bytearray(b"".join(dice.choices(wholes, k=dice.randrange(1, 4))))
+    for _ in range(dice.randrange(6)):
+        place = dice.randrange(len(sent))
+        match dice.randrange(4):
+            case 0:
+                sent[place] = dice.randrange(256)
+            case 1:
+                del sent[place : place + dice.randrange(1, 30)]
+            case 2:
+                sent[place:place] = dice.randbytes(dice.randrange(1, 10))
+            case _:
+                sent[place:place] = dice.choice([b"\r\n", b"\r\n\r\n", b"Content-Length: 3\r\n", b"\0", b"{", b'"'])
+    return bytes(sent) or b"\n"
+
+
+async def test_whatever_is_sent_nothing_breaks(open_door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:
+    dice = random.Random(1)
+    async with EngineDouble(streams(*chat_stream("A", "B"))) as engine:
+        house = await open_door(engine.port)
+        for _ in range(300):
+            client = await house.connect()
+            client.writer.write(any_bytes(dice))
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(dice.random() * 0.02):
+                    await client.reader.read()
+            client.leave()
+        await until(lambda: house.door.in_flight == 0)
+        assert (await house.ask(chat(stream=True))).body.endswith(DONE)
+        assert len(house.settlements) == house.pipeline.admitted
+        assert house.pipeline.picker.in_flight == 0
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

@@ -87,14 +87,18 @@ async def test_broken_http_is_told_400(open_door: OpenDoor, sent: bytes) -> None
     assert await client.reader.read() == b""
 
 
-async def test_garbage_behind_a_request_does_not_get_into_its_answer(open_door: OpenDoor) -> None:
+async def test_garbage_behind_a_request_does_not_get_into_its_answer(
+    open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+) -> None:
     async with EngineDouble(stall) as engine:
         house = await open_door(engine.port)
         client = await house.connect()
         await client.request("POST", "/v1/chat/completions", json.dumps(chat()).encode())
         await until(lambda: len(engine.received) == 1)
         client.writer.write(b"\x00garbage\r\n\r\n")
-        assert b"HTTP/1.1 400" not in await _all(client.reader)
+        assert await _all(client.reader) == b""
+        assert (await house.settled())[0].outcome is Outcome.CANCELLED
+        assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def _all(reader: asyncio.StreamReader) -> bytes:
