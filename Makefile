@@ -35,7 +35,7 @@ clean:
 
 test:
 	@$(dev)
-	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 check: lint types walls
 	$(PY) manage.py makemigrations --check --dry-run

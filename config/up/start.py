@@ -112,7 +112,7 @@ class Start:
         for module, wheel in _WHEELS.items():
             if find_spec(module) is None:
                 raise StartError(f"the wheel '{wheel}' is not installed: remove .venv and run `make up` again")
-        for folder in (self.run_dir, self.log_dir):
+        for folder in (self.run_dir, self.log_dir, self.environment.var_dir / "static"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if ended := end_leftovers(self.run_dir / "processes.json"):
             self._say(f"      {ended} processes of a start that was killed were still ending; they are gone now")
