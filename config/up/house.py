@@ -17,6 +17,7 @@ from core.embedded.valkey import ValkeyServer
 POSTGRES_MEMORY_MB: Final = 64
 STATE_MEMORY_MB: Final = 256
 SCRATCH_MEMORY_MB: Final = 128
+LONGEST_LOG_BYTES: Final = 16 * 1024 * 1024
 DATABASE: Final = "gatehouse"
 _CLOSED_HOME_ROOT: Final = Path("/var/lib/gatehouse")
 
@@ -102,6 +103,13 @@ def child_environ(environment: Environment, own: Mapping[str, str]) -> dict[str,
         "GATEHOUSE_VAR_DIR": str(environment.var_dir),
         "DJANGO_SETTINGS_MODULE": "config.settings",
     }
+
+
+def set_aside_long_logs(log_dir: Path) -> None:
+    """Logs grow over all starts; one of more than 16 MB is kept as `.1`, in place of the last such."""
+    for log in log_dir.glob("*.log"):
+        if log.stat().st_size > LONGEST_LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
 
 
 def ensure_secret_key(environment: Environment) -> None:

@@ -114,6 +114,7 @@ class Start:
                 raise StartError(f"the wheel '{wheel}' is not installed: remove .venv and run `make up` again")
         for folder in (self.run_dir, self.log_dir, self.environment.var_dir / "static"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        house.set_aside_long_logs(self.log_dir)
         if ended := end_leftovers(self.run_dir / "processes.json"):
             self._say(f"      {ended} processes of a start that was killed were still ending; they are gone now")
         house.ensure_secret_key(self.environment)

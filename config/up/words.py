@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from config.environment import Environment
+from config.up.addresses import local_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Outcome:
 def closing_words(outcome: Outcome) -> str:
     """The text, ready to print."""
     environment = outcome.environment
-    relay, web = environment.public_relay_url, environment.public_web_url
+    relay = environment.relay_url or local_url(environment.relay_host, environment.relay_port)
+    web = environment.web_url or local_url(environment.web_host, environment.web_port)
     lines = [
         "",
         f"Gatehouse is up ({outcome.seconds:.0f} s).",

@@ -49,3 +49,12 @@ def test_later_start_has_no_secrets_and_says_how_to_get_new_ones() -> None:
     assert "make demo-key" in text
     assert '"Authorization: Bearer $GATEHOUSE_API_KEY"' in text
     assert "GPUs found: 2" in text
+
+
+def test_listening_everywhere_is_shown_as_an_address_that_works() -> None:
+    text = closing_words(
+        replace(FIRST, environment=Environment(relay_host="0.0.0.0", web_url="https://gw.example.test"))
+    )
+    assert "curl http://127.0.0.1:8080/v1/" in text
+    assert "https://gw.example.test/" in text
+    assert "0.0.0.0" not in text
