@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from config.environment import Environment
 from config.up import house
@@ -61,7 +61,7 @@ def test_long_log_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["relay.log.1", "web.log"]
 
 
-def test_web_refuses_to_sign_with_no_key(settings: SettingsWrapper) -> None:
+def test_web_refuses_to_sign_with_no_key(settings: Settings) -> None:
     settings.SECRET_KEY = "unset-"
     with pytest.raises(CommandError, match="set GATEHOUSE_SECRET_KEY"):
         call_command("web")
