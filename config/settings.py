@@ -41,7 +41,6 @@ INSTALLED_APPS = [
     "core.apps.CoreConfig",
     "channels",
     "rest_framework",
-    "rest_framework.authtoken",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_prometheus",
@@ -151,7 +150,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {"global_keyprefix": GATEHOUSE.valkey_prefix +
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         # The first one's challenge is what strangers are told with their 401; sessions have none.
-        "rest_framework.authentication.TokenAuthentication",
+        "tenants.api.authentication.AccessTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],

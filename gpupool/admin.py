@@ -1,10 +1,12 @@
 """The pool in the backoffice. Leases, instances and devices are what agents and controller say: read-only here."""
 
+from uuid import UUID
+
 from django.contrib import admin
 from django.http import HttpRequest
 
 from core.epochs import Section
-from gpupool.models import Device, Instance, Lease, Model, ModelVersion, Node
+from gpupool.models import Device, Instance, InstanceState, Lease, Model, ModelVersion, Node
 from tenants.breakglass import BreakGlassAdmin, ReadOnlyAdmin
 
 
@@ -17,9 +19,15 @@ class ModelAdmin(BreakGlassAdmin):
 
 @admin.register(ModelVersion)
 class ModelVersionAdmin(BreakGlassAdmin):
-    section = Section.POOL
+    fixed_fields = ("model",)
     list_display = ("model", "name", "engine", "replicas", "state")
     list_select_related = ("model",)
+
+    def changed_by(self, obj: ModelVersion) -> list[tuple[Section, UUID]]:
+        """The model is at the door while a version serves it, and its endpoints carry the version's name."""
+        running = Instance.objects.filter(version=obj).exclude(state=InstanceState.STOPPED).order_by("pk")
+        endpoints = [(Section.ENDPOINTS, pk) for pk in running.values_list("pk", flat=True)]
+        return [(Section.MODELS, obj.model_id), *endpoints, (Section.POOL, obj.pk)]
 
 
 @admin.register(Node)

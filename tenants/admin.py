@@ -4,16 +4,32 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
-from django.http import HttpRequest
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
 
 from core.epochs import Section
 from tenants.breakglass import BreakGlassAdmin, ReadOnlyAdmin
-from tenants.models import ApiKey, AuditEvent, DeadLetter, Grant, Membership, Tenant, UsageRecord, User
+from tenants.models import (
+    AccessToken,
+    ApiKey,
+    AuditEvent,
+    DeadLetter,
+    Grant,
+    Membership,
+    PlatformRole,
+    Tenant,
+    UsageRecord,
+    User,
+)
 
 if TYPE_CHECKING:
     _UserAdmin = UserAdmin[User]
 else:
     _UserAdmin = UserAdmin  # generic for the type checker only
+
+
+admin.site.unregister(Group)  # rights come from roles alone
 
 
 @admin.register(User)
@@ -24,11 +40,24 @@ class PersonAdmin(BreakGlassAdmin, _UserAdmin):
     list_filter = ("platform_role", "is_active")
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("email", "password", "display_name", "language")}),
-        ("Rights", {"fields": ("platform_role", "is_active", "is_staff", "is_superuser")}),
+        ("Rights", {"fields": ("platform_role", "is_active")}),
     )
     add_fieldsets: Any = (
         (None, {"classes": ("wide",), "fields": ("email", "password1", "password2", "platform_role")}),
     )
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        obj.is_staff = obj.is_superuser = obj.platform_role == PlatformRole.SUPERUSER
+        super().save_model(request, obj, form, change)
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        with transaction.atomic():
+            user = self.get_object(request, id)
+            before = user.password if user else ""
+            response = super().user_change_password(request, id, form_url)
+            if user is not None and User.objects.get(pk=user.pk).password != before:
+                self.record("password_changed", user, request, {})
+        return response
 
 
 @admin.register(Tenant)
@@ -37,9 +66,13 @@ class TenantAdmin(BreakGlassAdmin):
     list_display = ("slug", "name", "sla_tier", "state", "time_zone")
     search_fields = ("slug", "name")
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # its usage and audit rows stay: a tenant is suspended
+
 
 @admin.register(Membership)
 class MembershipAdmin(BreakGlassAdmin):
+    fixed_fields = ("tenant", "user")
     list_display = ("tenant", "user", "role")
     list_select_related = ("tenant", "user")
     autocomplete_fields = ("tenant", "user")
@@ -61,10 +94,26 @@ class ApiKeyAdmin(BreakGlassAdmin):
         return False
 
 
+@admin.register(AccessToken)
+class AccessTokenAdmin(BreakGlassAdmin):
+    """Made by `manage.py access_token`, which shows the secret once; here to be seen and deleted."""
+
+    list_display = ("name", "user", "last_four", "expires_at", "created_at")
+    list_select_related = ("user",)
+    exclude = ("digest",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
 @admin.register(Grant)
 class GrantAdmin(BreakGlassAdmin):
     section = Section.GRANTS
     epoch_field = "tenant_id"
+    fixed_fields = ("tenant",)
     list_display = ("tenant", "principal_kind", "model_pattern", "actions", "effect", "expires_at")
     list_select_related = ("tenant",)
 

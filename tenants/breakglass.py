@@ -1,6 +1,8 @@
 """Base of the admin pages under /backoffice/: superusers only, every write audited and published like a service's."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin
 from django.db import models, transaction
@@ -8,6 +10,7 @@ from django.http import HttpRequest
 
 from core.epochs import Section, bump_epoch
 from tenants.actor import user_actor
+from tenants.models import Tenant
 from tenants.services.audit import record_audit
 
 if TYPE_CHECKING:
@@ -17,36 +20,68 @@ else:
 
 
 class BreakGlassAdmin(_ModelAdmin):
-    """Admin whose writes leave an audit row and bump `section` for the changed object."""
+    """Admin whose writes leave an audit row and bump the epochs of what `changed_by` names."""
 
     section: ClassVar[Section | None] = None
     epoch_field: ClassVar[str] = "pk"
     """Attribute of the object whose value the section is told of."""
+    fixed_fields: ClassVar[tuple[str, ...]] = ()
+    """Set when a row is made, and shown only afterwards: what moves between owners would concern both."""
+
+    def changed_by(self, obj: Any) -> Iterable[tuple[Section, UUID]]:
+        """Sections and objects that a write to `obj` concerns, in the order in which sections are locked."""
+        return [] if self.section is None else [(self.section, getattr(obj, self.epoch_field))]
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_active and request.user.is_superuser)
 
-    def _publish(self, verb: str, obj: models.Model, request: HttpRequest, after: dict[str, Any]) -> None:
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_module_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_module_permission(request)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        fixed = self.fixed_fields if obj is not None else ()
+        return [*super().get_readonly_fields(request, obj), *fixed]
+
+    def record(self, verb: str, obj: models.Model, request: HttpRequest, after: dict[str, Any]) -> None:
+        """The audit row of a write; names of fields only, for values may be secrets or personal."""
         assert request.user.pk is not None  # the admin lets nobody in who is not logged in
-        actor = user_actor(request.user.pk)
-        record_audit(f"backoffice.{obj._meta.model_name}.{verb}", subject=obj, actor=actor, after=after)
-        if self.section is not None:
-            bump_epoch(self.section, getattr(obj, self.epoch_field))
+        record_audit(
+            f"backoffice.{obj._meta.model_name}.{verb}",
+            subject=obj,
+            actor=user_actor(request.user.pk),
+            tenant_id=obj.pk if isinstance(obj, Tenant) else getattr(obj, "tenant_id", None),
+            after=after,
+        )
+
+    def _publish(self, obj: models.Model) -> None:
+        for section, object_id in self.changed_by(obj):
+            bump_epoch(section, object_id)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         with transaction.atomic():
             super().save_model(request, obj, form, change)
-            # Names of fields only: values may be secrets or personal.
-            self._publish("changed" if change else "created", obj, request, {"fields": list(form.changed_data)})
+            self.record("changed" if change else "created", obj, request, {"fields": list(form.changed_data)})
+            self._publish(obj)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         with transaction.atomic():
-            self._publish("deleted", obj, request, {})
+            self.record("deleted", obj, request, {})
+            self._publish(obj)
             super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: models.QuerySet[Any]) -> None:
-        for obj in queryset:
-            self.delete_model(request, obj)
+        with transaction.atomic():
+            for obj in queryset:
+                self.delete_model(request, obj)
 
 
 class ReadOnlyAdmin(BreakGlassAdmin):

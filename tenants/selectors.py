@@ -10,7 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import DateTimeField, F, Func, IntegerField, Q, QuerySet, Sum, Value
 from django.utils import timezone
 
-from tenants.models import ApiKey, Membership, Tenant, UsageMinute, User
+from tenants.models import AccessToken, ApiKey, Membership, Tenant, UsageMinute, User
 
 
 def get_tenant_for(user: User, slug: str) -> Tenant:
@@ -51,6 +51,12 @@ def get_api_key(tenant: Tenant, key_id: UUID) -> ApiKey:
 def get_key_names(key_ids: Sequence[UUID]) -> dict[UUID, str]:
     """Names of keys, also revoked ones, for tables of usage."""
     return dict(ApiKey.objects.filter(pk__in=key_ids).values_list("pk", "name"))
+
+
+def get_access_token(digest: str) -> AccessToken:
+    """The token of that digest, with its person. Raises AccessToken.DoesNotExist, also for an expired one."""
+    alive = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+    return AccessToken.objects.select_related("user").get(alive, digest=digest)
 
 
 def count_usable_keys(tenant: Tenant, *, at_most: int) -> int:

@@ -2,10 +2,19 @@
 
 from datetime import datetime
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from core.models import TimeOrderedModel
 from tenants.models.tenant import Tenant, User
+from tenants.policies.rbac import ACTIONS
+
+
+def _check_texts(field: str, values: object, *, within: frozenset[str] | None = None) -> None:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValidationError({field: "A list of texts."})
+    if within is not None and not set(values) <= within:
+        raise ValidationError({field: f"Some of {', '.join(sorted(within))}."})
 
 
 class ApiKey(TimeOrderedModel):
@@ -31,6 +40,13 @@ class ApiKey(TimeOrderedModel):
     def __str__(self) -> str:
         return f"{self.name} ({self.masked})"
 
+    def clean(self) -> None:
+        """What a form, unlike the services, would let through; relays rely on it."""
+        _check_texts("scopes", self.scopes, within=ACTIONS)
+        _check_texts("allowed_models", self.allowed_models)
+        if self.rpm_limit == 0:
+            raise ValidationError({"rpm_limit": "A limit is at least 1; leave it empty for none."})
+
     @property
     def masked(self) -> str:
         """What may be shown of the secret."""
@@ -38,6 +54,20 @@ class ApiKey(TimeOrderedModel):
 
     def is_usable(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
+
+class AccessToken(TimeOrderedModel):
+    """A person's secret for the control API, shown once; only its SHA-256 digest is kept. Revoked: deleted."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="access_tokens")
+    name = models.CharField(max_length=80)
+    last_four = models.CharField(max_length=4)
+    digest = models.CharField(max_length=64, unique=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} (…{self.last_four})"
 
 
 class PrincipalKind(models.TextChoices):
@@ -68,6 +98,10 @@ class Grant(TimeOrderedModel):
                 fields=["principal_kind", "principal_id", "model_pattern", "effect"], name="tenants_grant_once"
             )
         ]
+
+    def clean(self) -> None:
+        """What a form, unlike the services, would let through; relays rely on it."""
+        _check_texts("actions", self.actions, within=ACTIONS | {"*"})
 
     def __str__(self) -> str:
         return f"{self.effect} {self.principal_kind}:{self.principal_id} {self.model_pattern}"

@@ -82,6 +82,10 @@ class User(AbstractUser):
     def __str__(self) -> str:
         return self.display_name or self.email
 
+    def clean(self) -> None:
+        super().clean()
+        self.email = self.email.lower()  # as people are looked up by when they log in
+
     @property
     def may_operate(self) -> bool:
         """May change what runs on the platform."""

@@ -1,5 +1,6 @@
 """Every write of this app."""
 
+from tenants.services.access_tokens import NewAccessToken, create_access_token, delete_access_token
 from tenants.services.audit import record_audit
 from tenants.services.errors import InvalidInput
 from tenants.services.keys import NewKey, create_api_key, digest_secret, replace_api_key, revoke_api_key
@@ -15,11 +16,14 @@ from tenants.services.tenants import (
 
 __all__ = [
     "InvalidInput",
+    "NewAccessToken",
     "NewKey",
     "add_member",
+    "create_access_token",
     "create_api_key",
     "create_tenant",
     "create_user",
+    "delete_access_token",
     "digest_secret",
     "ensure_partitions",
     "grant_model",

@@ -1,15 +1,24 @@
 """The control API of tenants and keys: outsiders see nothing, roles bound what members do, secrets are told once."""
 
 import base64
+from io import StringIO
 from uuid import uuid4
 
 import pytest
-from rest_framework.authtoken.models import Token
+from django.core.management import CommandError, call_command
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from tenants.actor import SYSTEM
-from tenants.models import ApiKey, AuditEvent, PlatformRole, Tenant, TenantRole, User
-from tenants.services import add_member, create_api_key, create_tenant, create_user
+from tenants.models import AccessToken, ApiKey, AuditEvent, PlatformRole, Tenant, TenantRole, User
+from tenants.services import (
+    add_member,
+    create_access_token,
+    create_api_key,
+    create_tenant,
+    create_user,
+    delete_access_token,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -110,9 +119,39 @@ def test_a_cursor_that_no_page_handed_out_is_not_found(operator: APIClient, posi
 
 def test_a_token_lets_in(acme: Tenant) -> None:
     user, _ = _member(acme, TenantRole.OWNER)
+    new = create_access_token(user, name="ci", actor=SYSTEM)
     client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Token {Token.objects.create(user=user).key}")
+    client.credentials(HTTP_AUTHORIZATION=f"Token {new.secret}")
     assert [row["slug"] for row in client.get("/api/tenants/").json()["results"]] == ["acme"]
+    assert new.secret not in str(AccessToken.objects.values().get())
+
+
+@pytest.mark.parametrize("end", ["expired", "deleted", "person"])
+def test_a_token_that_ended_lets_nobody_in(acme: Tenant, end: str) -> None:
+    user, _ = _member(acme, TenantRole.OWNER)
+    new = create_access_token(user, name="ci", actor=SYSTEM)
+    match end:
+        case "expired":
+            AccessToken.objects.update(expires_at=timezone.now())
+        case "deleted":
+            delete_access_token(new.token.pk, actor=SYSTEM)
+        case _:
+            User.objects.filter(pk=user.pk).update(is_active=False)
+    refused = APIClient().get("/api/tenants/", HTTP_AUTHORIZATION=f"Token {new.secret}")
+    assert (refused.status_code, refused.json()["detail"]) == (401, "Invalid token.")
+
+
+def test_the_command_prints_a_token_and_nothing_else(acme: Tenant) -> None:
+    user, _ = _member(acme, TenantRole.OWNER)
+    out = StringIO()
+    call_command("access_token", user.email.upper(), stdout=out)
+    secret = out.getvalue().strip()
+    answer = APIClient().get("/api/tenants/acme/", HTTP_AUTHORIZATION=f"Token {secret}")
+    assert answer.status_code == 200
+    assert AuditEvent.objects.get(action="access_token.created").after == {"user": str(user.pk), "name": "command line"}
+    for wrong in (["nobody@example.org"], [user.email, "--days", "0"], [user.email, "--days", str(10**12)]):
+        with pytest.raises(CommandError):
+            call_command("access_token", *wrong, stdout=StringIO())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""Secrets with which people's scripts use the control API. Like keys, they are told once and kept as digests."""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from tenants.actor import Actor
+from tenants.models import AccessToken, User
+from tenants.services.audit import record_audit
+from tenants.services.errors import InvalidInput
+from tenants.services.keys import MAX_LIFE, digest_secret
+
+_PREFIX: Final = "at-gh-"
+_SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NewAccessToken:
+    """A token's row and its secret, which is shown now or never."""
+
+    token: AccessToken
+    secret: str
+
+
+@transaction.atomic
+def create_access_token(user: User, *, name: str, actor: Actor, expires_at: datetime | None = None) -> NewAccessToken:
+    """A secret with all rights of `user` in the control API, for as long as they have them.
+
+    Raises InvalidInput for a name that is empty or longer than 80, or an expiry that is past or over a hundred
+    years ahead.
+    """
+    name, now = name.strip(), timezone.now()
+    if not 0 < len(name) <= 80:
+        raise InvalidInput("name", "A token needs a name of 1 to 80 characters.")
+    if expires_at is not None and not now < expires_at <= now + MAX_LIFE:
+        raise InvalidInput("expires_at", "The expiry lies in the past, or more than a hundred years ahead.")
+    secret = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+    token = AccessToken.objects.create(
+        user=user, name=name, last_four=secret[-4:], digest=digest_secret(secret), expires_at=expires_at
+    )
+    record_audit("access_token.created", subject=token, actor=actor, after={"user": str(user.pk), "name": name})
+    return NewAccessToken(token, secret)
+
+
+@transaction.atomic
+def delete_access_token(token_id: UUID, *, actor: Actor) -> None:
+    """Refuse the token from now on. Raises AccessToken.DoesNotExist."""
+    token = AccessToken.objects.select_for_update().get(pk=token_id)
+    record_audit(
+        "access_token.deleted", subject=token, actor=actor, before={"user": str(token.user_id), "name": token.name}
+    )
+    token.delete()
