@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,6 +15,8 @@ from gateway.replay.run import Progress, replay
 from gateway.replay.schedule import PlannedRequest, plan
 from gateway.replay.summary import table
 from gateway.replay.trace import TraceError, read_trace
+
+_TELL_SECONDS: Final = 10.0
 
 
 class Command(BaseCommand):
@@ -28,9 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--limit", type=int, default=500, help="at most so many requests, from the first")
         parser.add_argument("--speed", type=float, default=1.0, help="recorded times are divided by this")
         parser.add_argument("--max-tokens", type=int, default=64, help="bound on what a request may generate, tokens")
-        parser.add_argument(
-            "--max-prompt-tokens", type=int, default=128, help="bound on the length of a prompt, tokens"
-        )
+        parser.add_argument("--max-prompt-tokens", type=int, default=64, help="bound on the length of a prompt, tokens")
         parser.add_argument("--in-flight", type=int, default=64, help="at most so many requests at once")
         parser.add_argument("--url", default=None, help="the gateway; this installation's relay by default")
         parser.add_argument("--key", default=None, help="API key; $GATEHOUSE_API_KEY by default")
@@ -89,6 +89,16 @@ async def _run(
         if model is not None and model not in models:
             raise DoorError(f"this key may not use the model {model}; it may use {', '.join(models[:10])}")
         chosen = model or models[0]
-        await replay(requests, lambda request: client.chat(request, chosen), progress, in_flight=in_flight)
+        async with asyncio.TaskGroup() as tasks:
+            teller = tasks.create_task(_tell(progress, len(requests)))
+            await replay(requests, lambda request: client.chat(request, chosen), progress, in_flight=in_flight)
+            teller.cancel()
     finally:
         await client.aclose()
+
+
+async def _tell(progress: Progress, total: int) -> None:
+    """Say on stderr now and then how far it is: a slow engine takes its time."""
+    while True:
+        await asyncio.sleep(_TELL_SECONDS)
+        print(f"{len(progress.results):,} of {total:,} requests are through", file=sys.stderr, flush=True)
