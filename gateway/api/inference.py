@@ -24,6 +24,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from core.errors import GatehouseError, MethodNotAllowed, NoReadyInstance
+from core.telemetry.metrics import record_refusal
 from gateway.api import openapi as openapi
 from gateway.api import schemas
 from gateway.api.http import error_response, json_response, open_response, slim_request
@@ -107,8 +108,12 @@ class InferenceView(APIView):
         )
         if request.method == "OPTIONS":
             return
-        async_to_sync(runtime.pipeline.resolve)(runtime.authentication.credential(request))
-        super().initial(request, *args, **kwargs)
+        try:
+            async_to_sync(runtime.pipeline.resolve)(runtime.authentication.credential(request))
+            super().initial(request, *args, **kwargs)
+        except GatehouseError as error:
+            record_refusal("drf", error.code)  # what comes after, the pipeline counts
+            raise
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]  # no metadata
         response = HttpResponse(status=204, headers={"Allow": ", ".join(self.allowed_methods)})

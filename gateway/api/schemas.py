@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 
@@ -25,6 +26,7 @@ class _SamplingSerializer(serializers.Serializer[Any]):
     seed = serializers.IntegerField(required=False, allow_null=True)
 
 
+@extend_schema_serializer(component_name="Chat")
 class ChatRequestSerializer(_SamplingSerializer):
     """Members that are not listed pass to the engine as they are."""
 
@@ -32,6 +34,7 @@ class ChatRequestSerializer(_SamplingSerializer):
     max_completion_tokens = serializers.IntegerField(required=False, allow_null=True, min_value=0)
 
 
+@extend_schema_serializer(component_name="Completion")
 class CompletionRequestSerializer(_SamplingSerializer):
     """Members that are not listed pass to the engine as they are."""
 

@@ -222,6 +222,18 @@ def test_a_client_that_leaves_the_drf_door_is_written_down_as_cancelled(doors: D
     assert row.outcome == "cancelled"
 
 
+def test_both_doors_count_what_they_refuse(doors: Doors) -> None:
+    def counted(door: str, label: str) -> float:
+        text = doors.send(door, Ask("metrics", "/metrics", "GET", key="")).text
+        sample = f'gatehouse_refusals_total{{code="invalid_api_key",door="{label}"}}'
+        return next((float(line.split()[-1]) for line in text.splitlines() if line.startswith(sample)), 0.0)
+
+    for door, label in (("relay", "relay"), ("web", "drf")):
+        before = counted(door, label)
+        doors.send(door, Ask("x", body=chat(), key="sk-gh-nothing"))
+        assert counted(door, label) == before + 1
+
+
 def test_the_schema_describes_both_apis_without_a_cdn(doors: Doors) -> None:
     with doors.house.client("", door="web") as client:
         schema = client.get("/api/schema", headers={"accept": "application/json"})
