@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 class UpstreamLimits:
     """Bounds of one client."""
 
-    connections_per_origin: int = 1024
+    connections_per_origin: int = 4096  # as many as a relay has clients, were they all to ask one engine
     idle_seconds: float = 60.0
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
