@@ -24,6 +24,10 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
     """A key without its secret, which nobody can see again."""
 
     masked = serializers.CharField(read_only=True)
+    scopes = serializers.ListField(child=serializers.CharField(), read_only=True)
+    allowed_models = serializers.ListField(
+        child=serializers.CharField(), read_only=True, help_text="Names or patterns; empty: whatever is granted."
+    )
 
     class Meta:
         model = ApiKey

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
 from rest_framework.generics import ListAPIView
@@ -111,7 +111,7 @@ class TenantResumeView(_TenantStateView):
 
 
 class KeyListView(ListAPIView[ApiKey]):
-    """A tenant's keys; `?revoked=true` lists the revoked ones too."""
+    """A tenant's keys."""
 
     permission_classes = (SignedIn,)
     serializer_class = KeySerializer
@@ -122,6 +122,11 @@ class KeyListView(ListAPIView[ApiKey]):
             return ApiKey.objects.none()
         tenant = _tenant(self.request, self.kwargs["slug"])
         return selectors.list_api_keys(tenant, include_revoked=self.request.query_params.get("revoked") == "true")
+
+    @extend_schema(parameters=[OpenApiParameter("revoked", bool, description="Whether revoked keys are listed too.")])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Newest first, without their secrets."""
+        return super().get(request, *args, **kwargs)
 
     @extend_schema(request=NewKeySerializer, responses={201: KeyWithSecretSerializer})
     def post(self, request: Request, slug: str) -> Response:

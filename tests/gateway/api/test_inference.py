@@ -7,6 +7,7 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
 from gateway.api.runtime import install_runtime
+from tests.dashboard.people import person
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +57,26 @@ def test_every_operation_has_a_name_of_its_own(schema: dict[str, Any]) -> None:
         if method in ("get", "post", "put", "patch", "delete")
     ]
     assert len(names) == len(set(names)) > 10
+
+
+def test_bodies_are_json_and_nothing_else(schema: dict[str, Any], client: Client, db: None) -> None:
+    taken = {
+        media
+        for path in schema["paths"].values()
+        for operation in path.values()
+        for media in operation.get("requestBody", {}).get("content", {})
+    }
+    assert taken == {"application/json"}
+    client.force_login(person("olga", platform_role="operator"))
+    refused = client.post("/api/tenants/", {"slug": "a", "name": "A"})
+    assert (refused.status_code, refused["content-type"]) == (415, "application/problem+json")
+
+
+def test_the_control_api_says_how_it_refuses(schema: dict[str, Any]) -> None:
+    keys = schema["paths"]["/api/tenants/{slug}/keys/"]
+    assert {"201", "400", "401", "403", "404"} == set(keys["post"]["responses"])
+    assert "application/problem+json" in keys["post"]["responses"]["400"]["content"]
+    assert "revoked" in {parameter["name"] for parameter in keys["get"]["parameters"]}
+    assert schema["components"]["schemas"]["Key"]["properties"]["scopes"]["type"] == "array"
+    for name in ("ChatRequest", "CompletionRequest", "Problem"):
+        assert name in schema["components"]["schemas"]
