@@ -210,18 +210,6 @@ def test_a_suspended_tenant_is_refused_at_both_doors_within_a_second(doors: Door
     doors.wait_for_models(200)
 
 
-def test_a_client_that_leaves_the_drf_door_is_written_down_as_cancelled(doors: Doors) -> None:
-    body = chat(max_tokens=400, stream=True, ignore_eos=True)
-    with (
-        doors.house.client(door="web") as client,
-        client.stream("POST", CHAT, json=body) as response,
-    ):
-        next(response.iter_raw())
-        request_id = response.headers["x-request-id"]
-    row = doors.house.ledger_row(request_id)
-    assert row.outcome == "cancelled"
-
-
 def test_both_doors_count_what_they_refuse(doors: Doors) -> None:
     def counted(door: str, label: str) -> float:
         text = doors.send(door, Ask("metrics", "/metrics", "GET", key="")).text
