@@ -62,6 +62,9 @@ class PostgresStore:
             max_size=4,
             open=False,
             timeout=deadline_seconds,
+            # The pool's own pause between attempts doubles for as long as these go on. Ended early, the next
+            # one who asks begins anew, so that a server that was away for long is found soon after its return.
+            reconnect_timeout=deadline_seconds,
             check=AsyncConnectionPool.check_connection,
             kwargs={
                 "autocommit": True,
@@ -188,15 +191,16 @@ class PostgresStore:
     async def _events(self, prefix: str, after: int) -> list[Event]:
         """The next events, whole revisions only: a batch never ends within one."""
         async with self._cursor() as cursor:
-            await cursor.execute("SELECT compacted_revision FROM gpupool_storerevision")
-            row = await cursor.fetchone()
-            compacted = 0 if row is None else int(row[0])
             await cursor.execute(
                 "SELECT revision, key, value FROM gpupool_storeevent "
                 "WHERE revision > %s AND starts_with(key, %s) ORDER BY revision FETCH FIRST %s ROWS WITH TIES",
                 [after, prefix, _EVENT_BATCH],
             )
             rows = await cursor.fetchall()
+            # After the events: the other way round, a compaction in between would take some of them unnoticed.
+            await cursor.execute("SELECT compacted_revision FROM gpupool_storerevision")
+            row = await cursor.fetchone()
+            compacted = 0 if row is None else int(row[0])
         if after < compacted:
             raise Compacted(compacted)
         events = [Event(int(r[0]), str(r[1]), None if r[2] is None else bytes(r[2])) for r in rows]

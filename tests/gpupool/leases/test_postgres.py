@@ -1,16 +1,20 @@
 """The contract on real PostgreSQL, and what is its own: the clock, the server's start, its absence."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 
-from gpupool.leases.base import LeaseStore, StoreUnavailable
+from gpupool.leases.base import Compacted, LeaseStore, StoreUnavailable
 from gpupool.leases.postgres import PostgresStore
-from tests.gpupool.leases.contract import LeaseStoreContract, put
+from tests.gpupool.leases.contract import LeaseStoreContract, eventually, put
 from tests.gpupool.pool import a_device, a_version, an_online_node, place_one
+from tests.gpupool.processes import free_port
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,6 +75,74 @@ async def test_a_store_that_is_away_says_so_within_its_deadline() -> None:
                 await store.get("/a")
     finally:
         await store.close()
+
+
+async def test_a_server_that_was_away_is_found_soon_after_its_return(embedded_postgres_url: str) -> None:
+    address = psycopg.conninfo.conninfo_to_dict(embedded_postgres_url)
+    port, deadline_seconds = free_port(), 0.5
+    url = psycopg.conninfo.make_conninfo(embedded_postgres_url, host="127.0.0.1", port=port)
+    store = PostgresStore(url, deadline_seconds=deadline_seconds)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + 4.0  # pauses that double from a second would end at seven
+    while loop.time() < until:
+        with pytest.raises(StoreUnavailable):
+            await store.get("/a")
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(str(address["host"]), int(str(address["port"])))
+
+        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65_536):
+                sink.write(data)
+            sink.close()
+
+        await asyncio.gather(copy(reader, back), copy(there, writer))
+
+    async with await asyncio.start_server(forward, "127.0.0.1", port):
+        came_back = loop.time()
+
+        async def answers() -> bool:
+            with contextlib.suppress(StoreUnavailable):
+                await store.get("/a")
+                return True
+            return False
+
+        await eventually(answers)
+        assert loop.time() - came_back < 2.0
+        await store.close()
+
+
+@pytest.mark.parametrize("position", ["before", "between"])
+async def test_a_compaction_at_any_moment_of_a_read_hides_no_event(
+    store: LeaseStore, embedded_postgres_url: str, position: str
+) -> None:
+    """The watcher reads in two statements; here another compacts before the first or the second."""
+    first = await put(store, "/w/a", b"1")
+    newest = await put(store, "/w/a", b"2")
+
+    class Cursor:
+        def __init__(self, cursor: Any) -> None:
+            self._cursor, self.fetchone, self.fetchall = cursor, cursor.fetchone, cursor.fetchall
+            self._left = 1 if position == "before" else 2
+
+        async def execute(self, *arguments: Any) -> None:
+            self._left -= 1
+            if self._left == 0:
+                await store.compact(newest)
+            await self._cursor.execute(*arguments)
+
+    class Disturbed(PostgresStore):
+        @asynccontextmanager
+        async def _cursor(self) -> AsyncIterator[Any]:
+            async with super()._cursor() as cursor:
+                yield Cursor(cursor)
+
+    reader = Disturbed(embedded_postgres_url)
+    try:
+        with pytest.raises(Compacted):
+            await reader._events("/w/", first - 1)
+    finally:
+        await reader.close()
 
 
 async def test_a_dropped_connection_is_replaced(store: LeaseStore, embedded_postgres_url: str) -> None:
