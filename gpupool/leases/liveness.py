@@ -3,7 +3,7 @@
 from typing import Final
 from uuid import UUID
 
-from gpupool.leases.base import LeaseNotFound, LeaseStore, Put
+from gpupool.leases.base import Condition, Conflict, IsAbsent, LeaseNotFound, LeaseStore, Put
 
 NODES_PREFIX: Final = "/gpu/nodes/"
 _SUFFIX: Final = "/health"
@@ -24,16 +24,22 @@ class NodeLiveness:
 
     async def heard(self) -> None:
         """The node spoke just now: its key lives the whole time again. Raises StoreUnavailable."""
+        conditions: list[Condition] = []
         if self._lease_id is not None:
             try:
                 await self._store.keep_alive(self._lease_id)
             except LeaseNotFound:
-                self._lease_id = None
+                # Silent for too long. If a newer stream of the node has the key by now it keeps it: taken over,
+                # the key would end with this stream, and the newer one would renew a lease that nothing hangs on.
+                conditions = [IsAbsent(self._key)]
             else:
                 return
         grant = await self._store.grant(self._ttl_seconds)
-        await self._store.transact([], [Put(self._key, b"heard", grant.lease_id)])
-        self._lease_id = grant.lease_id
+        outcome = await self._store.transact(conditions, [Put(self._key, b"heard", grant.lease_id)])
+        if isinstance(outcome, Conflict):
+            await self._store.revoke(grant.lease_id)
+        else:
+            self._lease_id = grant.lease_id
 
 
 async def list_live_nodes(store: LeaseStore) -> frozenset[UUID]:
