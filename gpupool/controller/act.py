@@ -1,5 +1,6 @@
 """Carries out what the reconcile policy decided, each action by one service under the leader's fence."""
 
+from collections.abc import Callable
 from typing import assert_never
 
 import structlog
@@ -18,10 +19,15 @@ logger = structlog.get_logger(__name__)
 
 def carry_out(action: Action, *, fence: Fence) -> None:
     """Do it. What has changed since the decision is left alone: the next look decides anew. Raises Superseded."""
+    unless_overtaken(lambda: _do(action, fence), what=type(action).__name__)
+
+
+def unless_overtaken(write: Callable[[], None], *, what: str) -> None:
+    """Do a write that was decided on what was read before; pass it over where that is not so any more."""
     try:
-        _do(action, fence)
+        write()
     except (ObjectDoesNotExist, IllegalTransition, InvalidInput) as error:
-        logger.info("action_overtaken", action=type(action).__name__, error=str(error))
+        logger.info("action_overtaken", action=what, error=str(error))
 
 
 def _do(action: Action, fence: Fence) -> None:

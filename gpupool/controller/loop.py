@@ -14,7 +14,7 @@ from django.db import Error, close_old_connections
 from core.clock import Clock
 from core.epochs import Section, current_epoch
 from gpupool import services
-from gpupool.controller.act import carry_out
+from gpupool.controller.act import carry_out, unless_overtaken
 from gpupool.controller.prober import Target, Verdict, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
 from gpupool.controller.world import list_connected_nodes, read_world
@@ -51,6 +51,7 @@ class Controller:
         clock: Clock,
         poll_seconds: float = POLL_SECONDS,
         probe_seconds: float = PROBE_EACH_SECONDS,
+        resync_seconds: float = RESYNC_SECONDS,
     ) -> None:
         """`lease_seconds` is how long a dead controller keeps the next one waiting."""
         self._store = store
@@ -58,6 +59,7 @@ class Controller:
         self._clock = clock
         self._poll_seconds = poll_seconds
         self._probe_seconds = probe_seconds
+        self._resync_seconds = resync_seconds
         self._leader = LeaderLease(store, name=LEADER_NAME, identity=identity, ttl_seconds=lease_seconds, clock=clock)
         self._failures: dict[UUID, int] = {}  # unanswered probes in a row
         self._braked = False
@@ -90,29 +92,32 @@ class Controller:
     # Reconciling
 
     async def _keep_reconciling(self, fence: Fence) -> None:
-        epoch, live, looked_at = -1, frozenset[UUID](), float("-inf")
-        checked_at, due_at = float("-inf"), float("inf")
+        epoch, live, blind = -1, frozenset[UUID](), False
+        checked_at, looked_at, swept_at, due_at = float("-inf"), float("-inf"), float("-inf"), float("inf")
         while True:
             now = self._clock.monotonic()
             try:
                 newest = await _in_thread(lambda: current_epoch(Section.POOL))
+                changed = False
                 if now - checked_at >= LIVENESS_POLL_SECONDS:
-                    found, checked_at = await list_live_nodes(self._store), now
-                    changed, live = found != live, found
-                else:
-                    changed = False
-                if newest != epoch or changed or now >= due_at or now - looked_at >= RESYNC_SECONDS:
-                    full = now - looked_at >= RESYNC_SECONDS
-                    plan, live = await self._reconcile_once(fence, sweep=full)
+                    changed, checked_at = await list_live_nodes(self._store) != live, now
+                if newest != epoch or changed or now >= due_at or now - looked_at >= self._resync_seconds:
+                    plan, live = await self._reconcile_once(fence)
                     epoch, looked_at = newest, now
                     wall = self._clock.now().timestamp()
                     due_at = float("inf") if plan.wake_at is None else now + max(0.0, plan.wake_at - wall)
+                if now - swept_at >= self._resync_seconds:  # also where so much happens that no look is a resync
+                    await _in_thread(lambda: services.sweep_claims(actor=SYSTEM, fence=fence))
+                    swept_at = now
+                blind = False
             except (Error, StoreUnavailable) as error:
                 # PostgreSQL is away: engines go on serving, and what is due is done when it is back.
-                logger.warning("controller_cannot_see", error=str(error))
+                if not blind:
+                    logger.warning("controller_cannot_see", error=str(error))
+                blind = True
             await asyncio.sleep(self._poll_seconds)
 
-    async def _reconcile_once(self, fence: Fence, *, sweep: bool) -> tuple[Plan, frozenset[UUID]]:
+    async def _reconcile_once(self, fence: Fence) -> tuple[Plan, frozenset[UUID]]:
         """One look and all that follows from it; returns the plan and the nodes that were alive."""
         connected = await _in_thread(list_connected_nodes)
         live = await list_live_nodes(self._store)
@@ -130,8 +135,6 @@ class Controller:
             logger.info("action", action=type(action).__name__, detail=str(action))
             await _in_thread(partial(carry_out, action, fence=fence))
         await self._bring_back(silent, verdicts, fence)
-        if sweep:
-            await _in_thread(lambda: services.sweep_claims(actor=SYSTEM, fence=fence))
         return plan, live
 
     async def _bring_back(self, targets: list[Target], verdicts: dict[UUID, Verdict], fence: Fence) -> None:
@@ -164,9 +167,10 @@ class Controller:
                 await self._write_probe(target.instance_id, healthy=healthy, reason=verdict.reason, fence=fence)
 
     async def _write_probe(self, instance_id: UUID, *, healthy: bool, reason: str, fence: Fence) -> None:
-        await _in_thread(
-            lambda: services.set_probed_state(instance_id, healthy=healthy, reason=reason, actor=SYSTEM, fence=fence)
-        )
+        def write() -> None:
+            services.set_probed_state(instance_id, healthy=healthy, reason=reason, actor=SYSTEM, fence=fence)
+
+        await _in_thread(lambda: unless_overtaken(write, what="probe"))
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

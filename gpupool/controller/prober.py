@@ -35,7 +35,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`served` are the names the engine lists, None where it was not asked."""
+    """`served` are the names the engine lists, made fit to be shown; None where it was not asked."""
 
     answered: bool
     reason: str
@@ -57,10 +57,11 @@ async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECO
         return Verdict(False, f"It does not answer: {error}.")
     except ValueError as error:
         return Verdict(False, f"It answers with something else: {error}.")
+    names = tuple(_shown(name) for name in served)
     if target.served_name not in served:
-        listed = ", ".join(served[:5]) or "nothing"
-        return Verdict(False, f"It serves {listed}, not {target.served_name}.", served)
-    return Verdict(True, "It answers its health probe.", served)
+        listed = ", ".join(names[:5]) or "nothing"
+        return Verdict(False, f"It serves {listed}, not {target.served_name}.", names)
+    return Verdict(True, "It answers its health probe.", names)
 
 
 async def probe_all(targets: Iterable[Target]) -> dict[UUID, Verdict]:
@@ -83,6 +84,11 @@ async def _ask(target: Target, request: WireRequest, deadline_seconds: float) ->
         host=target.host,
         authorization=target.authorization,
     )
+
+
+def _shown(name: str) -> str:
+    """A name from a stranger, fit for a terminal, a page and a text column: bounded, without control characters."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name[:80])
 
 
 def _explain_status(status: int, path: str) -> str:

@@ -78,9 +78,9 @@ def _version(version: ModelVersion, coming: int) -> VersionView:
 
 
 def _failures(version_id: UUID) -> tuple[int, float | None]:
-    """Its latest instances in a row that ended without ever having been ready, and when the last of them did."""
+    """Its latest placed instances in a row that ended without ever having been ready, and when the last of them did."""
     history: Iterable[tuple[str, str, datetime | None, datetime]] = (
-        Instance.objects.filter(version=version_id, attached=False)
+        Instance.objects.filter(version=version_id, attached=False, lease_id__isnull=False)
         .order_by("-pk")
         .values_list("state", "desire", "ready_at", "state_changed_at")[:_HISTORY]
     )

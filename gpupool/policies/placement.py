@@ -83,6 +83,8 @@ def judge(device: DeviceView, need: Need) -> Fits | Unfit:
 
 def place(devices: Sequence[DeviceView], need: Need) -> Placement:
     """The device with the most claimable bytes left; ties go to the smaller id, so that the choice is stable."""
+    if need.memory_bytes <= 0:
+        return Unplaced("Its version does not say how many bytes one instance claims.", ())
     verdicts = [judge(device, need) for device in devices]
     unfit = tuple(verdict for verdict in verdicts if isinstance(verdict, Unfit))
     fits = [verdict for verdict in verdicts if isinstance(verdict, Fits)]

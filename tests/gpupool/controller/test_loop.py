@@ -14,7 +14,7 @@ from gpupool.controller.loop import Controller
 from gpupool.controller.targets import list_silent_targets
 from gpupool.leases.liveness import NodeLiveness
 from gpupool.leases.postgres import PostgresStore
-from gpupool.models import Instance, InstanceState, Node, NodeState
+from gpupool.models import Instance, InstanceState, Lease, ModelVersion, Node, NodeState
 from gpupool.policies.reconcile import Rules
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
@@ -33,7 +33,9 @@ async def store(embedded_postgres_url: str, transactional_db: None) -> AsyncIter
 
 
 @asynccontextmanager
-async def running(store: PostgresStore, rules: Rules | None = None) -> AsyncIterator[None]:
+async def running(
+    store: PostgresStore, rules: Rules | None = None, *, resync_seconds: float = 10.0
+) -> AsyncIterator["asyncio.Task[None]"]:
     controller = Controller(
         store,
         identity="test",
@@ -42,10 +44,11 @@ async def running(store: PostgresStore, rules: Rules | None = None) -> AsyncIter
         clock=SystemClock(),
         poll_seconds=0.05,
         probe_seconds=0.1,
+        resync_seconds=resync_seconds,
     )
     task = asyncio.create_task(controller.run())
     try:
-        yield
+        yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -76,6 +79,52 @@ async def test_an_attached_engine_comes_goes_and_comes_back(store: PostgresStore
             engine.healthy = True
             await _state(attached.instance, InstanceState.READY)
     assert not any("completions" in path for path in engine.asked)
+
+
+async def test_an_engine_with_an_odd_name_keeps_no_other_one_waiting(store: PostgresStore) -> None:
+    with EngineStub("a\x00b\x1b[31m" + "c" * 5000) as odd, EngineStub("llama") as engine:
+        attach = sync_to_async(services.attach_engine)
+        first = await attach(odd.url, engine="vllm", model_name="odd", actor=SYSTEM)
+        second = await attach(engine.url, engine="vllm", model_name="llama", actor=SYSTEM)
+        async with running(store):
+            await _state(second.instance, InstanceState.READY)
+            failed = await _state(first.instance, InstanceState.FAILED)
+    assert failed.reason.startswith("It serves a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[31mccc")
+    assert len(failed.reason) < 200
+
+
+async def _explained(store: PostgresStore, name: str, words: str) -> None:
+    """Wants an instance of a new model that has no place, and waits for the controller to say so: it has looked."""
+    await sync_to_async(a_version)(name, replicas=1, device_kind="cpu")
+
+    async def look() -> bool:
+        return await Instance.objects.filter(version__model__name=name, reason__contains=words).aexists()
+
+    await eventually(look)
+
+
+async def test_a_version_without_a_size_stops_nothing_but_itself(store: PostgresStore) -> None:
+    version = await sync_to_async(a_version)("m", replicas=1)
+    await ModelVersion.objects.filter(pk=version.pk).aupdate(memory_bytes=0)  # as in the backoffice
+    async with running(store) as controller:
+        await _explained(store, "other", "no node agent has connected")
+        assert not controller.done()
+    assert "does not say how many bytes" in (await Instance.objects.aget(version=version)).reason
+
+
+async def test_a_lost_claim_is_found_also_while_there_is_always_something_to_look_at(store: PostgresStore) -> None:
+    node = await sync_to_async(an_online_node)(a_device("gpu-0"))
+    instance = await sync_to_async(place_one)(await sync_to_async(a_version)("m"), node)
+    async with running(store, resync_seconds=0.5):
+        await _explained(store, "other", "There is no cpu")
+        await Instance.objects.filter(pk=instance.pk).aupdate(state=InstanceState.STOPPED)  # a release was forgotten
+
+        async def released() -> bool:
+            await sync_to_async(services.set_node_cordoned)(node.pk, True, actor=SYSTEM)
+            await sync_to_async(services.set_node_cordoned)(node.pk, False, actor=SYSTEM)
+            return not await Lease.objects.filter(released_at=None).aexists()
+
+        await eventually(released)
 
 
 async def test_a_wanted_instance_is_asked_for_placed_and_explained(store: PostgresStore) -> None:
@@ -136,11 +185,9 @@ async def test_when_every_node_is_silent_nothing_is_asked_for_or_stopped(store: 
     async with running(store, Rules(unknown_grace_seconds=0.0)):
         await _unreachable(node.pk)
         await _state(instance, InstanceState.UNKNOWN)
-        # Its grace is over at once, and still: several looks later there is this one instance, with its claim.
-        await sync_to_async(services.create_node)("later", actor=SYSTEM)
-        for _ in range(3):
-            await asyncio.sleep(0.2)
-    only = await Instance.objects.aget()
+        # Its grace is over at once, and still: looks later there is this one instance of its version.
+        await _explained(store, "other", "There is no cpu")
+    only = await Instance.objects.aget(version__model__name="llama")
     assert (only.pk, only.state, only.desire) == (instance.pk, InstanceState.UNKNOWN, "running")
 
 

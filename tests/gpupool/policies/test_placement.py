@@ -58,6 +58,12 @@ def test_a_pool_without_devices_says_so() -> None:
     assert "no node agent has connected" in placement.reason
 
 
+def test_an_instance_that_claims_nothing_is_placed_nowhere() -> None:
+    placement = place([a_device(1)], Need("gpu", 0))
+    assert isinstance(placement, Unplaced)
+    assert "does not say how many bytes" in placement.reason
+
+
 def test_a_pool_without_such_a_device_says_so() -> None:
     placement = place([replace(a_device(1), kind="cpu")], Need("gpu", GIB))
     assert isinstance(placement, Unplaced)
