@@ -177,6 +177,8 @@ def mark_instance_unknown(instance_id: UUID, *, reason: str, actor: Actor, fence
     instance = lock_instance(instance_id)
     if State(instance.state) not in HOLDS_PROCESS | {State.FAILED}:
         return
+    if instance.node is not None and instance.node.state == NodeState.ONLINE:
+        return  # its agent has spoken since this was decided
     changes = Changes()
     move(instance, State.UNKNOWN, reason=reason, actor=actor, changes=changes)
     changes.publish()
@@ -186,11 +188,13 @@ def mark_instance_unknown(instance_id: UUID, *, reason: str, actor: Actor, fence
 def set_probed_state(
     instance_id: UUID, *, healthy: bool, reason: str, actor: Actor, fence: Fence | None = None
 ) -> None:
-    """What a health probe of an attached engine (or of one whose node is silent) says. Raises Superseded."""
+    """What a health probe of an attached engine, or of an unknown one of a silent node, says. Raises Superseded."""
     check_fence(fence)
     instance = lock_instance(instance_id)
     if instance.state == InstanceState.STOPPED or instance.desire == InstanceDesire.STOPPED:
         return
+    if not instance.attached and instance.state != InstanceState.UNKNOWN:
+        return  # its agent has spoken since it was asked, and knows better
     changes = Changes()
     target = State.READY if healthy else State.FAILED
     if move(instance, target, reason=reason, actor=actor, changes=changes):

@@ -89,8 +89,9 @@ def _bring_online(node: Node, *, actor: Actor, changes: Changes) -> None:
     changes.add(Section.DESIRED, node.pk)
 
 
-def _end_last_boot(node: Node, running: Sequence[InstanceFact], *, actor: Actor, changes: Changes) -> None:
-    alive = {fact.instance_id for fact in running}
+def _end_last_boot(node: Node, reported: Sequence[InstanceFact], *, actor: Actor, changes: Changes) -> None:
+    # An agent also lists what it remembers from the last boot, and would start again: that has no process.
+    alive = {fact.instance_id for fact in reported if fact.pid is not None}
     for instance in _locked_instances(node):
         if instance.pk in alive or State(instance.state) not in HOLDS_PROCESS | {State.FAILED}:
             continue

@@ -114,10 +114,15 @@ def test_the_sweep_frees_what_nobody_holds_and_leaves_what_somebody_does() -> No
     assert Lease.objects.get(released_at=None).holder == f"instance:{kept.pk}"
 
 
-def test_a_restarted_machine_holds_nothing_of_its_last_boot() -> None:
+@pytest.mark.parametrize("remembered", [False, True])
+def test_a_restarted_machine_holds_nothing_of_its_last_boot(remembered: bool) -> None:
     node = an_online_node(a_device("gpu-0"))
     instance = place_one(a_version("m"), node)
-    services.apply_hello(node.pk, a_hello(node.name, a_device("gpu-0"), boot_id="second"))
+    services.apply_observed(node.pk, node.session, seen(instance, "ready", pid=7, port=21000))
+    # What its agent remembers of the last boot: an engine without a process, to be started again.
+    facts = tuple(seen(instance, "staging").instances) if remembered else ()
+    intake = services.apply_hello(node.pk, a_hello(node.name, a_device("gpu-0"), boot_id="second", instances=facts))
+    assert intake.orphans == facts  # it is told not to
     instance.refresh_from_db()
     assert instance.state == InstanceState.STOPPED
     assert Lease.objects.get().released_at is not None

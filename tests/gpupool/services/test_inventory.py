@@ -139,6 +139,15 @@ def test_a_node_that_speaks_again_is_online_and_what_was_unknown_is_as_it_says()
     assert Instance.objects.get().state == InstanceState.READY
 
 
+def test_a_verdict_that_comes_after_the_node_spoke_again_changes_nothing() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    instance = place_one(a_version("m"), node)
+    services.apply_observed(node.pk, node.session, seen(instance, "loading", pid=7, port=21000))
+    services.mark_instance_unknown(instance.pk, reason="silent", actor=SYSTEM)
+    services.set_probed_state(instance.pk, healthy=True, reason="It answers.", actor=SYSTEM)
+    assert Instance.objects.get().state == InstanceState.LOADING
+
+
 def test_a_report_of_an_impossible_state_changes_nothing() -> None:
     node = an_online_node(a_device("gpu-0"))
     instance = place_one(a_version("m"), node)
