@@ -65,6 +65,8 @@ def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepare
         engine = get_engine(row.engine)
         if engine.launch is None:
             raise LaunchRefused(f"{engine.title} cannot be started by the pool, only attached.", retry=False)
+        if not isinstance(row.engine_args, dict):
+            raise EngineArgumentsRefused("Engine arguments are a JSON object.")
         engine.launch.check_args(row.engine_args)
         path = artefacts.locate(row.artefact_uri)
         engine.launch.check_artefact(*artefacts.read_head(path, engine.launch.artefact_head_bytes))

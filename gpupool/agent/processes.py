@@ -122,11 +122,9 @@ class EngineProcess:
         signal_group(self.pid, self.mark, number)
 
     def rss_bytes(self) -> int | None:
-        """Resident memory of the engine and its children; None when it cannot be read."""
+        """Resident memory of the engine's process group; None when it cannot be read."""
         try:
-            process = psutil.Process(self.pid)
-            family = [process, *process.children(recursive=True)]
-            return sum(int(member.memory_info().rss) for member in family)
+            return sum(int(member.memory_info().rss) for member in _group(self.pid)) or None
         except psutil.Error:
             return None
 
@@ -218,6 +216,16 @@ def _marked() -> Iterator[tuple[int, str]]:
         mark = mark_of(pid)
         if mark and start_mark(pid) is not None:
             yield pid, mark
+
+
+def _group(leader: int) -> list[psutil.Process]:
+    """The processes of one group: asked with every report, and far cheaper than children of children."""
+    members = []
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getpgid(pid) == leader:
+                members.append(psutil.Process(pid))
+    return members
 
 
 def _leads_its_group(pid: int) -> bool:

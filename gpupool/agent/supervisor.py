@@ -58,6 +58,7 @@ class Supervisor:
         self._fences: dict[str, int] = {}
         self._ignored: dict[UUID, str] = {}
         self._connected = False
+        self._ending = False
 
     async def adopt(self) -> None:
         """Take over what an earlier agent of this node left running; call once, before `run`."""
@@ -93,6 +94,8 @@ class Supervisor:
 
     def set_desired(self, rows: list[DesiredInstance]) -> None:
         """The whole desired state of this node, as just read from the web process."""
+        if self._ending:
+            return
         self._rows = {row.instance_id: row for row in rows}
         self._connected = True
         self._raise_fences(rows)
@@ -140,7 +143,7 @@ class Supervisor:
 
     async def stop_all(self) -> None:
         """Stop every engine without draining, and start none any more."""
-        self._rows, self._connected = None, False
+        self._rows, self._connected, self._ending = None, False, True
         for life in self._lives.values():
             life.stop(0.0, "The agent was told to stop its engines.")
         for life in list(self._lives.values()):

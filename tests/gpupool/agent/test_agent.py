@@ -204,12 +204,14 @@ async def test_a_port_that_somebody_took_is_passed_over(web: FakeWeb, var_dir: P
         ("s3://bucket/m.gguf", "llamacpp", {}, "neither package:NAME/PATH nor file:///PATH"),
         (Path(__file__).as_uri(), "llamacpp", {}, "not a GGUF model"),
         (TINY_URI, "llamacpp", {"n_gpu": 1}, "takes no argument 'n_gpu'"),
+        (TINY_URI, "llamacpp", {"n_ctx": [1]}, "does not take these arguments"),
+        (TINY_URI, "llamacpp", [1], "arguments are a JSON object"),
         (TINY_URI, "vllm", {}, "vLLM cannot be started by the pool"),
         (TINY_URI, "tgi", {}, "There is no engine 'tgi'"),
     ],
 )
 async def test_a_row_that_cannot_be_launched_fails_with_a_sentence(
-    web: FakeWeb, var_dir: Path, uri: str, engine: str, engine_args: dict[str, str | int | float | bool], words: str
+    web: FakeWeb, var_dir: Path, uri: str, engine: str, engine_args: object, words: str
 ) -> None:
     wish = row(devices=["cpu-test"], artefact_uri=uri, engine=engine, engine_args=engine_args)
     await web.desire(wish)

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from core.clock import SystemClock
 from gpupool.agent.adoption import adopt_all
 from gpupool.agent.leftovers import stop_all
+from gpupool.agent.ports import PortRange
 from gpupool.agent.processes import EngineProcess, marked_engines, start_engine, start_mark
 from gpupool.agent.state import MARK_VARIABLE, AgentAlreadyRuns, InstanceRecord, StateDir, read_records
+from gpupool.agent.supervisor import Supervisor
+from gpupool.engines.base import GivenDevice
 from tests.doubles.node_web import FakeWeb, row
-from tests.gpupool.agent.conftest import TINY_URI, agent_process, kill_hard, running_agent
+from tests.gpupool.agent.conftest import FAST, TINY_URI, agent_process, kill_hard, running_agent
 from tests.gpupool.agent.test_agent import kill, serves
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -250,3 +254,31 @@ async def test_how_a_process_ended_is_told(folder: Folder) -> None:
     assert (await short.ended()).describe() == "exited with code 3"
     adopted = EngineProcess(process.pid, process.mark)
     assert (await adopted.ended()).describe() == "ended"
+
+
+async def test_told_to_stop_all_an_agent_starts_none_again_whatever_it_hears(folder: Folder, var_dir: Path) -> None:
+    supervisor = Supervisor(
+        state=folder.state,
+        log_dir=var_dir / "log",
+        ports=PortRange(24_600 + os.getpid() % 300, 50),
+        clock=SystemClock(),
+        devices=lambda: {"cpu-test": GivenDevice("cpu-test", "cpu", "host")},
+        timings=FAST,
+    )
+    await supervisor.adopt()
+    running = asyncio.create_task(supervisor.run())
+    rows = [row(devices=["cpu-test"], artefact_uri=TINY_URI)]
+    supervisor.set_desired(rows)
+    async with asyncio.timeout(30):
+        while [fact.state for fact in supervisor.facts()] != ["ready"]:  # noqa: ASYNC110  # an engine loads
+            await asyncio.sleep(0.02)
+    stopping = asyncio.create_task(supervisor.stop_all())
+    await asyncio.sleep(0)
+    supervisor.set_desired(rows)  # the stream still says what it said before
+    await stopping
+    for _ in range(10):
+        await asyncio.sleep(0)  # the supervisor has its turns
+        assert [fact.state for fact in supervisor.facts()] == ["stopped"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert list(marked_engines(folder.state.path)) == []
