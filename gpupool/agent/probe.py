@@ -30,6 +30,14 @@ class _Collector:
     def __init__(self) -> None:
         self.body = bytearray()
         self.complete = False
+        self.ends_by_close = False  # its head came whole and gives no length: the end of the connection is its end
+        self._framed = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._framed |= name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self.ends_by_close = not self._framed
 
     def on_body(self, data: bytes) -> None:
         self.body += data
@@ -61,7 +69,8 @@ async def ask(
 async def _ask(host: str, port: int, request: WireRequest, authorization: str | None) -> Answer:
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        head = f"{request.method} {request.path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n"
+        name = f"[{host}]" if ":" in host else host
+        head = f"{request.method} {request.path} HTTP/1.1\r\nhost: {name}:{port}\r\nconnection: close\r\n"
         if authorization is not None:
             head += f"authorization: {authorization}\r\n"
         if request.body:
@@ -77,15 +86,10 @@ async def _ask(host: str, port: int, request: WireRequest, authorization: str | 
             if len(collector.body) > _LARGEST_ANSWER_BYTES:
                 raise ProbeFailed(f"the answer to {request.path} is too large")
         status: int = parser.get_status_code()
-        if not collector.complete and (status == 0 or not _ends_by_close(parser)):
+        if not collector.complete and not collector.ends_by_close:
             raise ProbeFailed(f"{request.path}: the connection was closed in mid-answer")
         return Answer(status, bytes(collector.body))
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-
-
-def _ends_by_close(parser: httptools.HttpResponseParser) -> bool:
-    """Whether a closed connection is a proper end: an answer of HTTP/1.0 style without a length."""
-    return str(parser.get_http_version()) == "1.0"

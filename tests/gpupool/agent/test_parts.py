@@ -117,6 +117,7 @@ async def answering(answer: bytes, *, close: bool = True) -> AsyncIterator[int]:
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n",
         b"HTTP/1.0 200 OK\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nok",
     ],
 )
 async def test_an_answer_is_read_whole(answer: bytes) -> None:
@@ -130,6 +131,9 @@ async def test_an_answer_is_read_whole(answer: bytes) -> None:
         (b"", True, "closed in mid-answer"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", True, "closed in mid-answer"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", False, "no answer to /health within 0.3 s"),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 9\r\n\r\nok", True, "closed in mid-answer"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nok", True, "closed in mid-answer"),
+        (b"HTTP/1.1 200 OK\r\nserver: x", True, "closed in mid-answer"),
         (b"", False, "no answer to /health within 0.3 s"),
         (b"220 mail.example ESMTP\r\n", True, "not HTTP"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5_000_000, True, "too large"),
