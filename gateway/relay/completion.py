@@ -88,7 +88,7 @@ class CompletionStream:
         "done",
         "engine_request_id",
         "error",
-        "finished",
+        "finish_reasons",
         "progress",
         "usage",
     )
@@ -97,7 +97,7 @@ class CompletionStream:
         self.committed = False  # content (or the end) has been handed out
         self.content_events = 0
         self.progress = 0  # events that are more than a heartbeat
-        self.finished = False  # a choice has said its finish_reason
+        self.finish_reasons = 0  # choices that have said why they ended
         self.done = False  # [DONE] has come
         self.error: bytes | None = None  # the data of the engine's error event
         self.usage: Usage | None = None
@@ -135,7 +135,7 @@ class CompletionStream:
         rest = self._splitter.rest
         if not self.done and self.error is None and _is_whole(rest):
             self._take(rest + (b"\n" if rest.endswith((b"\n", b"\r")) else b"\n\n"), out)
-        if self.finished and not self.committed:
+        if self.finish_reasons and not self.committed:
             self._commit(out)
         return b"".join(out)
 
@@ -166,7 +166,7 @@ class CompletionStream:
             event = self._echo_model(event, data, model)
         if self.committed:
             out.append(event)
-        elif self.content_events or self.finished:
+        elif self.content_events or self.finish_reasons:
             self._commit(out)
             out.append(event)
         else:
@@ -181,7 +181,7 @@ class CompletionStream:
                     self.content_events += 1
                     self.progress += 1
                 if choice.finish_reason is not _ABSENT and bytes(choice.finish_reason) not in _NOTHING:
-                    self.finished = True
+                    self.finish_reasons += 1
                     self.progress += 1
         if chunk.usage is not _ABSENT and (usage := bytes(chunk.usage)) not in _NOTHING:
             self.usage = read_usage(usage) or self.usage

@@ -295,7 +295,7 @@ class Exchange:
         """Of a stream that said an error, or ended without [DONE]."""
         if stream.error is not None:
             return self._said(stream.error)
-        if not stream.finished:
+        if stream.finish_reasons < self._ready.parsed.n:
             return _AttemptFailed(UpstreamFailure(), retry=True, engine_fault=True)
         return None
 

@@ -118,7 +118,7 @@ def test_a_missing_last_blank_line_is_made_good(rest: bytes) -> None:
     answer = stream()
     answer.feed(chunk("A") + rest)
     assert answer.end().endswith(b"\n\n")
-    assert answer.done or answer.finished
+    assert answer.done or answer.finish_reasons
 
 
 @pytest.mark.shows("G12")

@@ -251,6 +251,19 @@ async def test_two_choices_keep_their_index_and_both_are_counted(
         assert (settled.output_tokens, settled.source) == (4, "engine" if usage else "estimated")
 
 
+@pytest.mark.shows("G12")
+@pytest.mark.parametrize(("choices", "outcome"), [(1, Outcome.SUCCESS), (2, Outcome.TRUNCATED)])
+async def test_an_end_without_done_counts_when_every_choice_has_ended(
+    open_door: OpenDoor, choices: int, outcome: Outcome
+) -> None:
+    async with EngineDouble(streams(chunk("A"), chunk(finish="stop"))) as engine:
+        house = await open_door(engine.port)
+        answer = await house.ask(chat(stream=True, n=choices))
+        assert (b'"error"' in answer.body) == (outcome is Outcome.TRUNCATED)
+        assert b"[DONE]" not in answer.body
+        assert await house.outcome() is outcome
+
+
 async def test_an_engine_that_does_not_stream_is_passed_on(open_door: OpenDoor) -> None:
     async with EngineDouble(answers(completion())) as engine:
         house = await open_door(engine.port)
