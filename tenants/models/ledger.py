@@ -69,7 +69,10 @@ class UsageMinute(models.Model):
                 nulls_distinct=False,
             )
         ]
-        indexes = [models.Index(fields=["minute"])]
+        indexes = [
+            models.Index(fields=["minute"]),
+            models.Index(fields=["tenant_id", "minute"]),  # a tenant's page must not grow with years of history
+        ]
 
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.model} {self.minute:%Y-%m-%d %H:%M}"
