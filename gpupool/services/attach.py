@@ -55,9 +55,10 @@ def parse_engine_url(url: str) -> EngineAddress:
     if parts.query or parts.fragment:
         raise InvalidInput("url", "An engine's address has no query and no fragment.")
     base_path = parts.path.rstrip("/").removesuffix("/v1")
-    if len(parts.hostname) > 255 or len(base_path) > 200 or not (parts.hostname + base_path).isprintable():
+    address = parts.hostname + base_path
+    if len(parts.hostname) > 255 or len(base_path) > 200 or not (address.isascii() and address.isprintable()):
         raise InvalidInput("url", "The address is too long, or has characters that do not belong there.")
-    if " " in parts.hostname + base_path:
+    if " " in address:
         raise InvalidInput("url", "The address has a space in it.")
     if port == 0:
         raise InvalidInput("url", "Port 0 is no address.")
@@ -102,9 +103,14 @@ def attach_engine(
         raise InvalidInput("slots", "Slots are between 1 and 100,000.")
     changes = Changes()
     # The lock lets one attachment of a model happen after the other, so that the second finds the first.
-    model = Model.objects.select_for_update().filter(name=model_name.strip()).first()
+    model = _locked_model(model_name)
     if model is None:
-        model = create_model(model_name, actor=actor, changes=changes)
+        try:
+            model = create_model(model_name, actor=actor, changes=changes)
+        except InvalidInput:
+            model = _locked_model(model_name)  # made by another at this moment
+            if model is None:
+                raise
     version = _version_for(
         model, engine=engine, served_name=served_name, version_name=version_name, actor=actor, changes=changes
     )
@@ -140,6 +146,10 @@ def attach_engine(
     move(instance, State.WARMING, reason="Waiting for the first health probe.", actor=actor, changes=changes)
     changes.publish()
     return Attached(instance, created=True)
+
+
+def _locked_model(name: str) -> Model | None:
+    return Model.objects.select_for_update().filter(name=name.strip()).first()
 
 
 def _version_for(

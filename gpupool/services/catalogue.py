@@ -69,6 +69,7 @@ def create_version(
     Raises InvalidInput for a taken name, an unknown engine, arguments the engine does not know, an
     artefact without a size to claim, or replicas that nothing can launch.
     """
+    Model.objects.select_for_update().filter(pk=model.pk).first()  # two versions of one name: one after the other
     name, served_name = name.strip(), served_name or model.name
     if not 0 < len(name) <= 80:
         raise InvalidInput("name", "A version needs a name of 1 to 80 characters.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from core.epochs import Section, bump_epoch
@@ -42,7 +42,11 @@ def create_node(name: str, *, actor: Actor) -> NewNodeToken:
     if Node.objects.filter(name=name).exists():
         raise InvalidInput("name", f"There is a node {name!r} already.")
     token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
-    node = Node.objects.create(name=name, token_digest=_digest(token), token_last_four=token[-4:])
+    try:
+        with transaction.atomic():
+            node = Node.objects.create(name=name, token_digest=_digest(token), token_last_four=token[-4:])
+    except IntegrityError as error:  # made by another at this moment
+        raise InvalidInput("name", f"There is a node {name!r} already.") from error
     record_audit("node.created", subject=node, actor=actor, after={"name": name})
     bump_epoch(Section.POOL, node.pk)
     return NewNodeToken(node, token)

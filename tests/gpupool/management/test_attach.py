@@ -52,7 +52,15 @@ def test_the_engines_own_name_for_the_model_may_differ_and_a_path_may_come_befor
 
 def test_an_engine_with_a_key_is_asked_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with EngineStub("llama", key="engine-secret") as engine:
-        arguments = (engine.url, "--engine", "openai", "--model", "llama", "--credential-env", "GATEHOUSE_ENGINE_KEY_MINE")
+        arguments = (
+            engine.url,
+            "--engine",
+            "openai",
+            "--model",
+            "llama",
+            "--credential-env",
+            "GATEHOUSE_ENGINE_KEY_MINE",
+        )
         said = _attach(*arguments)
         assert "refuses our key (401" in said
         assert list_ready_endpoints() == []
@@ -81,6 +89,7 @@ def test_an_engine_that_is_not_there_is_attached_and_waited_for() -> None:
     ("arguments", "says"),
     [
         (("https://host", "--engine", "vllm", "--model", "m"), "https cannot be attached yet"),
+        (("http://h\xf6st:8000", "--engine", "vllm", "--model", "m"), "characters that do not belong there"),
         (("host:8000", "--engine", "vllm", "--model", "m"), "looks like http://host:8000"),
         (("http://host", "--engine", "warp", "--model", "m"), "no engine 'warp'; known are llamacpp, vllm, openai"),
         (("http://host", "--engine", "vllm", "--model", "m", "--tenant", "nobody"), "no tenant 'nobody'"),

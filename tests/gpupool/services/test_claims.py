@@ -167,8 +167,10 @@ def test_a_report_about_an_earlier_claim_changes_nothing() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_engine_attached_twice_at_the_same_moment_is_attached_once() -> None:
-    services.create_model("llama", actor=SYSTEM)
+@pytest.mark.parametrize("model_exists", [True, False])
+def test_an_engine_attached_twice_at_the_same_moment_is_attached_once(model_exists: bool) -> None:
+    if model_exists:
+        services.create_model("llama", actor=SYSTEM)
     gate, attached = threading.Barrier(4), []
 
     def attach() -> None:
