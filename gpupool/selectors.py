@@ -1,7 +1,7 @@
 """Reads of this app, as plain data for those above."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -269,8 +269,3 @@ def list_model_rows() -> QuerySet[Model]:
 def get_model(name: str) -> Model | None:
     """The model of that name, None when there is none."""
     return Model.objects.filter(name=name).first()
-
-
-def list_catalogue() -> Sequence[Model]:
-    """Every model with its versions, by name."""
-    return list(Model.objects.prefetch_related("versions").order_by("name"))

@@ -104,7 +104,7 @@ class StateDir:
 
 
 def read_records(path: Path) -> list[InstanceRecord]:
-    """The records under a state folder, for reading only; needs no lock."""
+    """The records under a state folder; needs no lock. A file that cannot be read is set aside."""
     records: list[InstanceRecord] = []
     for file in sorted((path / "instances").glob("*.json")):
         try:

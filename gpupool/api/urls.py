@@ -9,6 +9,7 @@ urlpatterns = [
     path("versions/", views.VersionListView.as_view(), name="api-versions"),
     path("versions/<uuid:version_id>/replicas/", views.VersionReplicasView.as_view(), name="api-version-replicas"),
     path("versions/<uuid:version_id>/retire/", views.VersionRetireView.as_view(), name="api-version-retire"),
+    path("versions/<uuid:version_id>/serve/", views.VersionServeView.as_view(), name="api-version-serve"),
     path("nodes/", views.NodeListView.as_view(), name="api-nodes"),
     path("nodes/<uuid:node_id>/token/", views.NodeTokenView.as_view(), name="api-node-token"),
     path("nodes/<uuid:node_id>/cordon/", views.NodeCordonView.as_view(), name="api-node-cordon"),

@@ -114,6 +114,14 @@ class VersionRetireView(_PoolView):
         return Response(VersionSerializer(version).data)
 
 
+class VersionServeView(_PoolView):
+    @extend_schema(request=None, responses={200: VersionSerializer})
+    def post(self, request: Request, version_id: UUID) -> Response:
+        """Serve (again), with the replicas that were wanted."""
+        version = _served(lambda: services.serve_version(version_id, actor=_actor(request)))
+        return Response(VersionSerializer(version).data)
+
+
 class NodeListView(_PoolView, ListAPIView[Node]):
     serializer_class = NodeSerializer
     pagination_class = NewestFirst

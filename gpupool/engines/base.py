@@ -89,7 +89,6 @@ class LaunchPlan:
 
     argv: tuple[str, ...]
     port: int
-    health_path: str
     slots: int | None  # requests that it decodes at the same time
     env: Mapping[str, str] = field(default_factory=dict)
 

@@ -43,9 +43,10 @@ def mark_node_unreachable(node_id: UUID, *, reason: str, actor: Actor, fence: Fe
 
 @transaction.atomic
 def declare_node_lost(node_id: UUID, *, actor: Actor) -> Node:
-    """A person vouches that the machine is off or gone: its instances end, its claims are free, its token is void.
+    """A person vouches that the machine is off or gone: its instances end and its claims are free.
 
-    The only way to get back the claims of a node that never returns.
+    The only way to get back the claims of a node that never returns. Its token stays good: if its agent comes
+    back after all, it may, and is told to stop what still runs there.
     Raises Node.DoesNotExist; InvalidInput while the node is connected.
     """
     node = Node.objects.select_for_update().get(pk=node_id)

@@ -101,7 +101,9 @@ def _check_instances(instances: Iterable[InstanceFact]) -> None:
 
 
 def _check_loads(loads: Iterable[EngineLoadFact]) -> None:
-    for load in loads:
+    for number, load in enumerate(loads, start=1):
+        if number > _MOST_INSTANCES:
+            raise BadMessage(f"a node has at most {_MOST_INSTANCES} instances")
         _number("running", load.running, _LARGEST_INT)
         _number("waiting", load.waiting, _LARGEST_INT)
         _real("kv_used", load.kv_used)

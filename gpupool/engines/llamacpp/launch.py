@@ -78,7 +78,6 @@ class LlamaCppLaunch:
         return LaunchPlan(
             argv=tuple(argv),
             port=request.port,
-            health_path="/health",
             slots=args.n_parallel,
             env=device_environment(request.devices),
         )

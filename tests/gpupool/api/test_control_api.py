@@ -145,6 +145,7 @@ def test_what_is_not_there_is_not_found(operator: APIClient) -> None:
         ("post", f"/api/instances/{nothing}/stop/"),
         ("post", f"/api/nodes/{nothing}/token/"),
         ("post", f"/api/versions/{nothing}/retire/"),
+        ("post", f"/api/versions/{nothing}/serve/"),
     ]:
         assert getattr(operator, method)(address).status_code == 404
 
@@ -164,6 +165,7 @@ def test_a_version_is_made_scaled_and_retired(operator: APIClient) -> None:
     assert operator.put(f"{address}/replicas/", {"replicas": 2}, format="json").json()["replicas"] == 2
     assert operator.put(f"{address}/replicas/", {"replicas": -1}, format="json").status_code == 400
     assert operator.post(f"{address}/retire/").json()["state"] == "retired"
+    assert operator.post(f"{address}/serve/").json()["state"] == "serving"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_plan_says_how_to_start_it() -> None:
     assert option(plan.argv, "--ctx-size") == "2048"
     assert option(plan.argv, "--threads") == "2"
     assert option(plan.argv, "--batch-size") is None
-    assert (plan.port, plan.health_path, plan.slots) == (21_001, "/health", 4)
+    assert (plan.port, plan.slots) == (21_001, 4)
 
 
 @pytest.mark.shows("P10")

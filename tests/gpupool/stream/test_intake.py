@@ -64,6 +64,7 @@ def _device(**changes: Any) -> str:
         _observed(process_started_at=1e300),
         _observed(fencing_token=1 << 64),
         _observed(reason="\x00"),
+        _frame(Observed(sequence=1, devices=[], instances=[]), load=[{"instance_id": str(UUID(int=1))}] * 5000),
     ],
     ids=lambda frame: str(frame)[:40],
 )
