@@ -2,7 +2,7 @@
 
 from tenants.models.access import AccessToken, ApiKey, Grant, GrantEffect, PrincipalKind
 from tenants.models.audit import AuditEvent
-from tenants.models.ledger import DeadLetter, LedgerMark, UsageMinute, UsageRecord
+from tenants.models.ledger import DeadLetter, LedgerMark, PlatformMinute, UsageMinute, UsageRecord
 from tenants.models.tenant import Membership, PlatformRole, SlaTier, Tenant, TenantRole, TenantState, User
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "GrantEffect",
     "LedgerMark",
     "Membership",
+    "PlatformMinute",
     "PlatformRole",
     "PrincipalKind",
     "SlaTier",

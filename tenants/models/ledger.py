@@ -78,6 +78,21 @@ class UsageMinute(models.Model):
         return f"{self.tenant_id} {self.model} {self.minute:%Y-%m-%d %H:%M}"
 
 
+class PlatformMinute(models.Model):
+    """Sums over all tenants by the minute in which requests ended.
+
+    What the console calls the last minute: by `started_at`, a request longer than that would never be in it.
+    """
+
+    minute = models.DateTimeField(primary_key=True)
+    requests = models.BigIntegerField(default=0)
+    failures = models.BigIntegerField(default=0)  # failed, truncated, lost
+    tokens = models.BigIntegerField(default=0)  # input and output
+
+    def __str__(self) -> str:
+        return f"{self.minute:%Y-%m-%d %H:%M}"
+
+
 class LedgerMark(models.Model):
     """How far a process's spool is in the ledger without a gap: everything up to `sequence` is committed."""
 

@@ -74,6 +74,16 @@ _ADD_TO_MINUTES: Final = (
     + ", ".join(f"{name} = tenants_usageminute.{name} + EXCLUDED.{name}" for name in _SUM_COLUMNS)
 )
 
+_PLATFORM_COLUMNS: Final = {"minute": "timestamptz", "requests": "bigint", "failures": "bigint", "tokens": "bigint"}
+_ADD_TO_PLATFORM: Final = (
+    f"INSERT INTO tenants_platformminute ({', '.join(_PLATFORM_COLUMNS)}) "  # noqa: S608  # names of our own
+    f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in _PLATFORM_COLUMNS.values())}) "
+    "ON CONFLICT (minute) DO UPDATE SET "
+    + ", ".join(f"{name} = tenants_platformminute.{name} + EXCLUDED.{name}" for name in list(_PLATFORM_COLUMNS)[1:])
+)
+_LONGEST_SECONDS: Final = 86_400.0
+"""No request is longer: a duration beyond it is a broken clock's."""
+
 _FAILURES: Final = frozenset({"failed", "truncated", "lost"})
 
 
@@ -144,7 +154,9 @@ def record_usage(
     ValueError or OverflowError when a row cannot be stored; nothing is then.
     """
     inserted = _insert(rows)
-    _add_to_minutes([row for row in rows if row.id in inserted])
+    fresh = list({row.id: row for row in reversed(rows) if row.id in inserted}.values())
+    _add_to_minutes(fresh)
+    _add_to_platform(fresh)
     for letter in poison:
         DeadLetter.objects.bulk_create(
             [DeadLetter(entry_id=letter.entry_id[:64], payload=letter.payload, reason=letter.reason[:2000])],
@@ -186,12 +198,9 @@ def _insert(rows: Sequence[UsageRow]) -> set[UUID]:
 
 def _add_to_minutes(rows: Sequence[UsageRow]) -> None:
     sums: dict[tuple[UUID, UUID | None, str, int], _Sums] = {}
-    counted: set[UUID] = set()
     for row in rows:
-        if row.id not in counted:
-            counted.add(row.id)
-            key = (row.tenant_id, row.key_id, row.model, int(row.started_at // 60) * 60)
-            sums.setdefault(key, _Sums()).add(row)
+        key = (row.tenant_id, row.key_id, row.model, int(row.started_at // 60) * 60)
+        sums.setdefault(key, _Sums()).add(row)
     if not sums:
         return
     ordered = sorted(sums, key=lambda key: (key[0], str(key[1]), key[2], key[3]))  # one lock order for all drains
@@ -204,6 +213,24 @@ def _add_to_minutes(rows: Sequence[UsageRow]) -> None:
     ]
     with connection.cursor() as cursor:
         cursor.execute(_ADD_TO_MINUTES, columns)
+
+
+def _add_to_platform(rows: Sequence[UsageRow]) -> None:
+    sums: dict[int, _Sums] = {}
+    for row in rows:
+        ended_at = row.started_at + min((row.duration_ms or 0.0) / 1000, _LONGEST_SECONDS)
+        sums.setdefault(int(ended_at // 60) * 60, _Sums()).add(row)
+    if not sums:
+        return
+    minutes = sorted(sums)  # one lock order for all drains
+    columns: list[list[object]] = [
+        [datetime.fromtimestamp(minute, UTC) for minute in minutes],
+        [sums[minute].requests for minute in minutes],
+        [sums[minute].failures for minute in minutes],
+        [sums[minute].input_tokens + sums[minute].output_tokens for minute in minutes],
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD_TO_PLATFORM, columns)
 
 
 def _advance_marks(progress: Mapping[UUID, Progress]) -> dict[UUID, int]:

@@ -8,7 +8,7 @@ from django.utils import timezone
 from gpupool.models import Device, Instance, Lease, Model, ModelVersion, Node
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import Tenant, TenantRole, UsageMinute, User
+from tenants.models import PlatformMinute, Tenant, TenantRole, UsageMinute, User
 
 PASSWORD = "correct-horse-battery"
 
@@ -76,6 +76,13 @@ def usage(
 ) -> UsageMinute:
     """One minute of usage by one key of the tenant: `tokens` in and as many out."""
     key = services.create_api_key(owner, name=f"key-{model}", actor=SYSTEM).key
+    ended, _ = PlatformMinute.objects.get_or_create(minute=at.replace(second=0, microsecond=0))
+    ended.requests, ended.failures, ended.tokens = (
+        ended.requests + requests,
+        ended.failures + 1,
+        ended.tokens + 2 * tokens,
+    )
+    ended.save()
     return UsageMinute.objects.create(
         tenant_id=owner.pk,
         key_id=key.pk,

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenants.actor import SYSTEM
-from tenants.models import LedgerMark, UsageMinute, UsageRecord
+from tenants.models import LedgerMark, PlatformMinute, UsageMinute, UsageRecord
+from tenants.selectors import platform_rates
 from tenants.services import create_api_key, create_tenant
 from tenants.services.ledger import MARK_RETENTION, Progress, prune_marks, record_usage, touch_keys
 from tenants.usage import UsageRow
@@ -56,6 +57,15 @@ FROM tenants_usageminute ORDER BY 1, 2, 3, 4
 """
 
 
+_ENDED_ROWS = """
+SELECT date_trunc('minute', started_at + coalesce(duration_ms, 0) * interval '1 ms'), count(*),
+    count(*) FILTER (WHERE outcome IN ('failed', 'truncated', 'lost')),
+    sum(coalesce(input_tokens, 0) + coalesce(output_tokens, 0))
+FROM tenants_usagerecord GROUP BY 1 ORDER BY 1
+"""
+_PLATFORM = "SELECT minute, requests, failures, tokens FROM tenants_platformminute ORDER BY 1"
+
+
 def _select(query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
@@ -68,9 +78,11 @@ def _select(query: str) -> list[tuple[Any, ...]]:
 def test_sums_are_those_of_the_rows_whatever_comes_twice(batches: Sequence[Sequence[UsageRow]]) -> None:
     UsageRecord.objects.all().delete()
     UsageMinute.objects.all().delete()
+    PlatformMinute.objects.all().delete()
     inserted = sum(record_usage(batch).inserted for batch in batches)
     assert inserted == UsageRecord.objects.count() == len({row.id for batch in batches for row in batch})
     assert _select(_MINUTES) == _select(_SUMS_OF_ROWS)
+    assert _select(_PLATFORM) == _select(_ENDED_ROWS)
 
 
 def test_what_a_row_says_is_what_is_kept() -> None:
@@ -93,6 +105,18 @@ def test_the_first_of_two_rows_with_one_id_counts() -> None:
     assert record_usage([second]).inserted == 0
     assert UsageRecord.objects.get().output_tokens == 4
     assert UsageMinute.objects.get().output_tokens == 4
+
+
+def test_a_request_longer_than_a_minute_is_in_the_rates_of_the_minute_it_ended_in() -> None:
+    now = datetime(2026, 11, 29, 10, 17, 30, tzinfo=UTC)
+    began = now - timedelta(seconds=150)
+    row = usage_row(
+        PROCESS, 1, started_at=began.timestamp(), duration_ms=149_000.0, outcome="failed", output_tokens=597
+    )
+    record_usage([row])
+    rates = platform_rates(now)
+    assert (rates.requests, rates.failures, rates.tokens_per_second) == (1.0, 1.0, 10.0)
+    assert UsageMinute.objects.get().minute == began.replace(second=0)
 
 
 def _done(*sequences: int, through: int = 0) -> Progress:
