@@ -105,6 +105,8 @@ def _why_not(device: DeviceView, need: Need) -> str | None:
         return "its node is cordoned"
     if device.health == "failed":
         return "it has failed"
+    if device.health != "ok":
+        return "nobody can say how it is now"
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from psycopg.errors import UndefinedTable
 
 from core.clock import SystemClock
 from gpupool.controller.loop import Controller
@@ -21,7 +22,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.GATEHOUSE.database_url is None:
             raise CommandError("DATABASE_URL is not set: the controller needs PostgreSQL")
-        asyncio.run(_run())
+        try:
+            asyncio.run(_run())
+        except UndefinedTable as error:
+            raise CommandError(
+                "The database has no tables of Gatehouse's yet: run `make up`, or `manage.py migrate` first."
+            ) from error
 
 
 async def _run() -> None:

@@ -42,6 +42,7 @@ def test_the_device_with_the_most_claimable_bytes_is_taken() -> None:
         ({"node_reachable": False}, "not reachable"),
         ({"node_cordoned": True}, "cordoned"),
         ({"health": "failed"}, "failed"),
+        ({"health": "unknown"}, "nobody can say how it is now"),
         ({"memory_bytes": None}, "does not say"),
         ({"claimed_bytes": 15 * GIB}, "1.0 GiB can be claimed"),
     ],
