@@ -24,6 +24,7 @@ def script_strings() -> dict[str, object]:
         "zone": str(timezone.get_current_timezone()),
         "as_of": _("as of %(time)s · times in %(zone)s"),
         "failed": _("The server could not be reached. Try again."),
+        "refused": _("This is no longer possible. Reload the page to see why."),
         "words": {
             "instance": {key: str(value) for key, value in labels.INSTANCE_STATES.items()},
             "health": {key: str(value) for key, value in labels.DEVICE_HEALTH.items()},

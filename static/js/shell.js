@@ -3,6 +3,8 @@ import { words } from "./words.js";
 
 const root = document.documentElement;
 const system = matchMedia("(prefers-color-scheme: dark)");
+const TOAST_MS = 8000;
+let hideToast = 0;
 
 function applyTheme(choice) {
   const dark = choice === "dark" || (choice !== "light" && system.matches);
@@ -44,16 +46,21 @@ async function copy(button) {
   }, 1600);
 }
 
-function announce(text) {
+// Says it to assistive technology; `shown`: to everybody, for a while.
+function announce(text, { shown = false } = {}) {
   let region = document.getElementById("announcements");
   if (!region) {
     region = document.createElement("div");
     region.id = "announcements";
-    region.className = "sr";
     region.setAttribute("role", "status");
-    document.body.append(region);
   }
+  const sheet = document.getElementById("sheet");
+  const place = sheet?.open ? sheet : document.body; // nothing behind an open dialog can be seen
+  if (region.parentElement !== place) place.append(region);
+  region.className = shown ? "gh-toast" : "sr";
   region.textContent = text;
+  clearTimeout(hideToast);
+  if (shown) hideToast = setTimeout(() => region.remove(), TOAST_MS);
 }
 
 function selectTab(tab) {
@@ -122,9 +129,12 @@ document.addEventListener("htmx:after:swap", () => {
   sheet?.querySelector("[autofocus]")?.focus();
 });
 
-for (const failure of ["htmx:error", "htmx:response:error"]) {
-  document.addEventListener(failure, () => announce(words.failed));
-}
+document.addEventListener("htmx:error", () => announce(words.failed, { shown: true }));
+document.addEventListener("htmx:response:error", (event) => {
+  const status = event.detail.ctx.response.status;
+  if (status === 422) return; // a form that came back says what is wrong itself
+  announce(status < 500 ? words.refused : words.failed, { shown: true });
+});
 
 const sheet = document.getElementById("sheet");
 sheet?.addEventListener("close", () => {

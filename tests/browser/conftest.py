@@ -38,9 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-def is_complaint(message: "ConsoleMessage") -> bool:
+def is_complaint(message: "ConsoleMessage", *, refusals: bool) -> bool:
     """Chromium reports every 4xx answer; a form that is sent back (422) is one that the page expects."""
-    return message.type in ("error", "warning") and "status of 422" not in message.text
+    expected = ("status of 422", *(("status of 403", "ERR_FAILED", "Failed to fetch") if refusals else ()))
+    return message.type in ("error", "warning") and not any(text in message.text for text in expected)
 
 
 class Web:
@@ -95,21 +96,23 @@ def web(transactional_db: None, settings: Settings) -> Iterator[Web]:
 
 @pytest.fixture
 def open_page(chromium: "Browser", web: Web) -> "Iterator[Callable[..., Page]]":
-    """A page in a context of its own: `open_page(theme=, language=, width=)`.
+    """A page in a context of its own: `open_page(theme=, language=, width=)`; `refusals`: it will meet some.
 
     At the end, no page may have said anything on its console or asked another host for anything.
     """
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
-    def make(*, theme: str = "light", language: str = "en", width: int = 1600, height: int = 1000) -> "Page":
+    def make(
+        *, theme: str = "light", language: str = "en", width: int = 1600, height: int = 1000, refusals: bool = False
+    ) -> "Page":
         context = chromium.new_context(base_url=web.url, viewport={"width": width, "height": height})
         context.add_cookies([{"name": "django_language", "value": language, "url": web.url}])
         context.add_init_script(f"localStorage.setItem('gatehouse.theme', '{theme}')")
         context.set_default_timeout(DEADLINE_MS)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda m: complaints.append(m.text) if is_complaint(m) else None)
+        page.on("console", lambda m: complaints.append(m.text) if is_complaint(m, refusals=refusals) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "request", lambda r: None if r.url.startswith((web.url, "data:", "blob:")) else complaints.append(r.url)

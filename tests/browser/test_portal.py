@@ -7,7 +7,9 @@ import pytest
 from django.conf import settings
 
 from dashboard.views.portal import keys as keys_page
-from tenants.models import ApiKey, TenantRole
+from tenants import services
+from tenants.actor import SYSTEM
+from tenants.models import ApiKey, Tenant, TenantRole, TenantState
 from tests.browser.conftest import Web
 from tests.browser.walk import log_in
 from tests.dashboard.people import minutes_ago, pool, tenant, usage
@@ -142,3 +144,20 @@ def test_keys_are_paged_and_found(open_page: OpenPage, shoot: Shoot, monkeypatch
     page.wait_for_url("**/keys/?q=model-1")
     assert "model-1" in rows.first.inner_text()
     shoot(page, "keys-found")
+
+
+def test_dialog_that_is_refused_or_fails_says_so(open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page(refusals=True)
+    log_in(page, "ada", then="/t/acme/keys/")
+    services.set_tenant_state(Tenant.objects.get().pk, TenantState.SUSPENDED, actor=SYSTEM)
+    page.get_by_role("link", name="New key").click()
+    page.get_by_text("This is no longer possible.").wait_for()
+    assert not page.get_by_role("dialog").is_visible()
+    shoot(page, "dialog-refused")
+    services.set_tenant_state(Tenant.objects.get().pk, TenantState.ACTIVE, actor=SYSTEM)
+    page.get_by_role("link", name="New key").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("x")
+    page.route("**/keys/new/", lambda route: route.abort())
+    page.get_by_role("button", name="Make key").click()
+    page.get_by_role("dialog").get_by_text("The server could not be reached.").wait_for()
+    shoot(page, "dialog-failed")
