@@ -78,7 +78,8 @@ class Environment:
     )
     web_url: str | None = setting(
         "GATEHOUSE_WEB_URL",
-        "Where node agents and links reach the web process; from host and port when empty.",
+        "Where browsers and node agents reach the web process, from host and port when empty; with https:// its "
+        "cookies are sent over https only.",
         default=None,
     )
     relay_url: str | None = setting(

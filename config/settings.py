@@ -181,6 +181,8 @@ SPECTACULAR_SETTINGS = {
 _COOKIE_SUFFIX = hashlib.sha256(b"cookie names" + SECRET_KEY.encode()).hexdigest()[:8]
 SESSION_COOKIE_NAME = f"gatehouse-session-{_COOKIE_SUFFIX}"
 CSRF_COOKIE_NAME = f"gatehouse-csrf-{_COOKIE_SUFFIX}"
+# A browser that reached us by https must not tell its session to whoever listens to http.
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = LANGUAGE_COOKIE_SECURE = GATEHOUSE.public_web_url.startswith("https://")
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_CONTENT_TYPE_NOSNIFF = True

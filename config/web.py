@@ -6,6 +6,7 @@ from typing import Any
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from django.urls import re_path
 
 from config.environment import environment
 from config.wiring import build_web_runtime
@@ -64,8 +65,15 @@ def cap_bodies(application: Application, cap_bytes: int) -> Application:
     return capped
 
 
+async def refuse_socket(scope: Any, receive: Any, send: Any) -> None:
+    """For websocket addresses that do not exist; a router would fail on them, with a traceback in the log."""
+    await receive()
+    await send({"type": "websocket.close"})
+
+
 def _router(patterns: list[Any]) -> URLRouter:
-    return URLRouter(patterns)  # takes Django's patterns, though its types want a kind of its own
+    nowhere: Any = re_path(r"", refuse_socket)  # type: ignore[arg-type]  # Django types its own views only
+    return URLRouter([*patterns, nowhere])  # takes Django's patterns, though its types want a kind of its own
 
 
 def build_application(django: Application) -> Application:

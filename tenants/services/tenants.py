@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from core.epochs import Section, bump_epoch
@@ -36,6 +36,14 @@ def _clean(instance: Tenant | User) -> None:
         raise InvalidInput(field, " ".join(messages)) from error
 
 
+def _insert(instance: Tenant | User, *, unique: str) -> None:
+    try:
+        with transaction.atomic():
+            instance.save(force_insert=True)
+    except IntegrityError as error:  # made by another since it was looked for
+        raise InvalidInput(unique, "It was taken at this moment.") from error
+
+
 @transaction.atomic
 def create_tenant(
     *, slug: str, name: str, actor: Actor, sla_tier: str = SlaTier.BRONZE, time_zone: str = "UTC"
@@ -43,7 +51,7 @@ def create_tenant(
     """Raises InvalidInput for a taken or malformed slug, an unknown tier or zone."""
     tenant = Tenant(slug=slug, name=name, sla_tier=sla_tier, time_zone=time_zone)
     _clean(tenant)
-    tenant.save(force_insert=True)
+    _insert(tenant, unique="slug")
     record_audit("tenant.created", subject=tenant, actor=actor, tenant_id=tenant.pk, after={"slug": slug})
     bump_epoch(Section.GRANTS, tenant.pk)
     return tenant
@@ -88,7 +96,7 @@ def create_user(
     )
     user.set_password(password)
     _clean(user)
-    user.save(force_insert=True)
+    _insert(user, unique="email")
     record_audit("user.created", subject=user, actor=actor, after={"platform_role": platform_role})
     return user
 

@@ -36,6 +36,14 @@ def test_a_taken_slug_is_refused() -> None:
     assert refused.value.field == "slug"
 
 
+def test_a_slug_taken_at_the_same_moment_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    monkeypatch.setattr("tenants.services.tenants._clean", lambda instance: None)  # looked, and found it free
+    with pytest.raises(InvalidInput) as refused:
+        create_tenant(slug="acme", name="Other", actor=SYSTEM)
+    assert refused.value.field == "slug"
+
+
 def test_suspending_is_published_once() -> None:
     tenant = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
     before = current_epoch(Section.GRANTS)
