@@ -56,7 +56,7 @@ def closing_words(outcome: Outcome) -> str:
         gpu_words(outcome.gpus, outcome.node_facts),
         "",
         "Put a server of your own behind the door:",
-        "  .venv/bin/python manage.py attach http://HOST:8000 --engine vllm --model NAME",
+        "  .venv/bin/python manage.py attach http://HOST:8000 --engine vllm --model NAME --tenant demo",
         "",
         "From another machine, through SSH:",
         f"  ssh -N -L {environment.relay_port}:127.0.0.1:{environment.relay_port} "
