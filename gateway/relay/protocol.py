@@ -153,6 +153,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._idle_since: float | None = None  # between requests since then
         self._discarded = 0
         self._discarding_since: float | None = None
+        self._chunk_empty = False  # a chunk has begun and nothing of it has come: if it is the last, trailers come now
+        self._trailer_bytes = 0
         over = len(self.connections) - self.limits.connection_cap
         if over > _HARD_CAP_MARGIN:
             self.transport.abort()  # so many that even an answer is too much
@@ -176,6 +178,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._head_since is not None and now - self._head_since > limits.head_deadline_seconds:
+            if _answering(self.cycle):
+                return  # the beginning of a pipelined request: its time has not come
             if self._head_bytes:
                 self._end_with(HeadTimeout())
             else:
@@ -189,6 +193,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._idle_since = None
         if not self._in_message and (b"pgrade:" in data or b"PGRADE:" in data):
             data = _without_upgrade(data)
+        chunk_empty = self._chunk_empty
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -200,6 +205,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes:
                 self._end_with(HeadTooLarge())
+        elif chunk_empty and self._chunk_empty:
+            self._trailer_bytes += len(data)
+            if self._trailer_bytes > self.limits.head_bytes:
+                self.transport.abort()
         elif not self._in_message and not _answering(self.cycle) and self._idle_since is None:
             self._head_since = self.loop.time()  # blank lines: a head is on its way
 
@@ -211,6 +220,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         if self._head_since is None:
             self._head_since = self.loop.time()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._head_since is None:
+            return  # a trailer: whoever is before us has not looked at it, so it must not count as a header
+        super().on_header(name, value)
+
+    def on_chunk_header(self) -> None:
+        self._chunk_empty = True
+        self._trailer_bytes = 0
 
     def on_headers_complete(self) -> None:
         """As uvicorn's, less what the relay has no use for (websockets, root path, its concurrency limit)."""
@@ -258,18 +276,17 @@ class GuardedProtocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, self.app)
 
     def on_body(self, body: bytes) -> None:
+        self._chunk_empty = False
         if self.cycle.response_complete:
             # Refused before it was whole. The rest is read and thrown away for a while: closing on
             # unread bytes would reset the connection, and the client would never see the refusal.
-            if self._discarding_since is None:
-                self._discarding_since = self.loop.time()
             self._discarded += len(body)
             if self._discarded > self.limits.discard_bytes:
                 self.transport.abort()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_message = False
+        self._in_message = self._chunk_empty = False
         self._discarding_since = None
         self._discarded = 0
         super().on_message_complete()
@@ -284,16 +301,21 @@ class GuardedProtocol(HttpToolsProtocol):
             self._running = cast(LeanCycle, cycle)
             self._start_asgi_task(cycle, app)
         else:
-            self._idle_since = self.loop.time()
+            now = self._idle_since = self.loop.time()
+            if self._in_message:
+                if self._head_since is None:
+                    self._discarding_since = now
+                else:
+                    self._head_since = now  # the next request has begun; from here on it is waited for
 
     def send_400_response(self, msg: str) -> None:
-        if _answering(self.cycle):
-            self.transport.abort()  # an answer is under way; a second one inside it would corrupt it
-        else:
-            self._end_with(BrokenHttp())
+        self._end_with(BrokenHttp())
 
     def _end_with(self, error: GatehouseError) -> None:
         if self.transport.is_closing():
+            return
+        if _answering(self.cycle):
+            self.transport.abort()  # an answer is under way; a second one inside it would corrupt it
             return
         body = render_openai(error)
         headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
