@@ -1,6 +1,9 @@
 """Between Django's requests and responses and the words of the relay."""
 
+import asyncio
+import contextlib
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
@@ -82,6 +85,8 @@ async def open_response(exchange: Exchange) -> HttpResponseBase:
         response = HttpResponse(first, status=head.status)
     else:
         response = StreamingHttpResponse(_chunks(exchange, first), status=head.status)
+        # A client that leaves while the response is on its way to the server: nobody begins to read it.
+        weakref.finalize(response, _close_unread, exchange, asyncio.get_running_loop()).atexit = False
     _set_headers(response, head.headers)
     return response
 
@@ -95,6 +100,14 @@ async def _chunks(exchange: Exchange, first: bytes) -> AsyncIterator[bytes]:
                 yield chunk
     finally:
         await exchange.aclose()
+
+
+def _close_unread(exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
+    """The response is gone, on whatever thread; its exchange must not outlive it."""
+    if exchange.finished or loop.is_closed():
+        return
+    with contextlib.suppress(RuntimeError):  # closed meanwhile
+        asyncio.run_coroutine_threadsafe(exchange.aclose(), loop)
 
 
 def _set_headers(response: HttpResponseBase, headers: Iterable[tuple[bytes, bytes]]) -> None:
