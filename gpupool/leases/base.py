@@ -121,7 +121,7 @@ class Grant:
 
 
 class LeaseStore(Protocol):
-    """Every method raises StoreUnavailable when the store does not answer within its deadline.
+    """Every method raises StoreUnavailable when the store does not answer within its deadline, network or none.
 
     Keys begin with a slash and have at most 500 characters (ValueError otherwise).
     """

@@ -97,12 +97,20 @@ class LeaderLease:
                 return
             await asyncio.sleep(min(left, self._ttl_seconds * _RENEW_EACH))
             sent_at = self._clock.monotonic()
+            renewal = asyncio.ensure_future(self._store.keep_alive(grant.lease_id))
             try:
-                async with asyncio.timeout(max(0.0, deadline - sent_at)):
-                    await self._store.keep_alive(grant.lease_id)
+                # Not awaited itself: a store that is slow to take a cancellation must not make this late.
+                await asyncio.wait({renewal}, timeout=max(0.0, deadline - sent_at))
+            finally:
+                if not renewal.done():
+                    renewal.cancel()
+            if not renewal.done():
+                return
+            try:
+                renewal.result()
             except LeaseNotFound:
                 return
-            except (StoreUnavailable, TimeoutError):
+            except StoreUnavailable:
                 continue
             deadline = sent_at + self._ttl_seconds * _STOP_AT
 

@@ -8,9 +8,10 @@ live of the server's start: holders could not renew while it was down.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, assert_never
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, assert_never
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
@@ -45,6 +46,35 @@ _EXPIRED: Final = (
     "AND pg_postmaster_start_time() + make_interval(secs => ttl_seconds) <= clock_timestamp()"
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _within_deadline(
+    method: "Callable[Concatenate[PostgresStore, P], Coroutine[Any, Any, T]]",
+) -> "Callable[Concatenate[PostgresStore, P], Coroutine[Any, Any, T]]":
+    """Give up at the deadline, or when cancelled, at once.
+
+    The call goes on for itself: the driver, cancelled on a network that swallows everything, still tries for
+    seconds to reach the server.
+    """
+
+    @wraps(method)
+    async def bounded(store: "PostgresStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = asyncio.ensure_future(method(store, *args, **kwargs))
+        try:
+            await asyncio.wait({call}, timeout=store._deadline_seconds)
+            if call.done():
+                return call.result()
+        finally:
+            if not call.done():
+                call.cancel()
+                store._given_up.add(call)
+                call.add_done_callback(store._forget)
+        raise StoreUnavailable(f"PostgreSQL did not answer within {store._deadline_seconds:g} s")
+
+    return bounded
+
 
 class PostgresStore:
     """Speaks over connections of its own, so that a slow page cannot keep a lease from being renewed.
@@ -74,6 +104,7 @@ class PostgresStore:
             },
         )
         self._opened = False
+        self._given_up: set[asyncio.Future[Any]] = set()
         self._wakers: set[asyncio.Event] = set()
         self._listener: asyncio.Task[None] | None = None
         self._url = url
@@ -85,8 +116,14 @@ class PostgresStore:
             self._listener = None
         await self._pool.close()
 
+    def _forget(self, call: asyncio.Future[Any]) -> None:
+        self._given_up.discard(call)
+        if not call.cancelled():
+            call.exception()  # nobody waits for it any more
+
     # Reads
 
+    @_within_deadline
     async def get(self, key: str) -> Entry | None:
         await self._sweep_if_due()
         async with self._cursor() as cursor:
@@ -94,6 +131,7 @@ class PostgresStore:
             row = await cursor.fetchone()
         return None if row is None else _entry(row)
 
+    @_within_deadline
     async def range(self, prefix: str) -> Snapshot:
         await self._sweep_if_due()
         async with self._cursor() as cursor:
@@ -111,6 +149,7 @@ class PostgresStore:
 
     # Writes
 
+    @_within_deadline
     async def transact(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
         keys = [check_key(operation.key) for operation in operations]
         if len(set(keys)) != len(keys):
@@ -123,6 +162,7 @@ class PostgresStore:
                 await write.apply(operations)
             return Committed(write.revision)
 
+    @_within_deadline
     async def grant(self, ttl_seconds: float) -> Grant:
         if ttl_seconds <= 0:
             raise ValueError("a time to live is positive")
@@ -138,6 +178,7 @@ class PostgresStore:
             )
             return Grant(lease_id, ttl_seconds)
 
+    @_within_deadline
     async def keep_alive(self, lease_id: int) -> Grant:
         # Without the revision's lock: renewing must not queue behind writers. An expired lease that nobody
         # has swept yet is not revived, for another may already have been told that it is over.
@@ -152,10 +193,12 @@ class PostgresStore:
             raise LeaseNotFound(str(lease_id))
         return Grant(lease_id, float(row[0]))
 
+    @_within_deadline
     async def revoke(self, lease_id: int) -> None:
         async with self._writing() as write:
             await write.end_leases("lease_id = %s", [lease_id])
 
+    @_within_deadline
     async def compact(self, revision: int) -> None:
         async with self._writing() as write:
             await write.cursor.execute("DELETE FROM gpupool_storeevent WHERE revision <= %s", [revision])
@@ -188,6 +231,7 @@ class PostgresStore:
         finally:
             self._wakers.discard(waker)
 
+    @_within_deadline
     async def _events(self, prefix: str, after: int) -> list[Event]:
         """The next events, whole revisions only: a batch never ends within one."""
         async with self._cursor() as cursor:
@@ -229,13 +273,9 @@ class PostgresStore:
             if not self._opened:
                 await self._pool.open()
                 self._opened = True
-            async with (
-                asyncio.timeout(self._deadline_seconds),
-                self._pool.connection() as connection,
-                connection.cursor() as cursor,
-            ):
+            async with self._pool.connection() as connection, connection.cursor() as cursor:
                 yield cursor
-        except (PoolTimeout, TimeoutError) as error:
+        except PoolTimeout as error:
             raise StoreUnavailable(f"PostgreSQL did not answer within {self._deadline_seconds:g} s") from error
         except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
             raise StoreUnavailable(str(error) or type(error).__name__) from error
@@ -247,6 +287,7 @@ class PostgresStore:
             yield write
             await write.finish()
 
+    @_within_deadline
     async def _sweep_if_due(self) -> None:
         async with self._cursor() as cursor:
             await cursor.execute(f"SELECT EXISTS (SELECT FROM gpupool_storelease WHERE {_EXPIRED})")  # noqa: S608

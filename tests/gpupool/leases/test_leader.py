@@ -22,10 +22,16 @@ class CutOff:
         self._store = store
         self.cut = False
         self.frozen = False
+        self.stubborn = False
 
     async def _reach(self) -> LeaseStore:
         if self.frozen:
             await asyncio.Event().wait()
+        if self.stubborn:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(2.0)  # like a driver that, cancelled, first tries to reach the server
         if self.cut:
             raise StoreUnavailable("cut off")
         return self._store
@@ -103,7 +109,7 @@ async def test_a_second_candidate_waits_and_follows_at_once_when_the_first_resig
     await _end(second)
 
 
-@pytest.mark.parametrize("fault", ["cut", "frozen"])
+@pytest.mark.parametrize("fault", ["cut", "frozen", "stubborn"])
 async def test_a_leader_cut_off_from_the_store_stops_before_the_next_begins(store: PostgresStore, fault: str) -> None:
     work, link = Work(), CutOff(store)
     first = asyncio.create_task(_candidate(link).run(work))

@@ -77,28 +77,61 @@ async def test_a_store_that_is_away_says_so_within_its_deadline() -> None:
         await store.close()
 
 
-async def test_a_server_that_was_away_is_found_soon_after_its_return(embedded_postgres_url: str) -> None:
-    address = psycopg.conninfo.conninfo_to_dict(embedded_postgres_url)
-    port, deadline_seconds = free_port(), 0.5
+@asynccontextmanager
+async def _wire(url: str, port: int, open_gate: asyncio.Event) -> AsyncIterator[None]:
+    """A way to the server of `url` on another port, on which nothing moves while the gate is not open."""
+    address = psycopg.conninfo.conninfo_to_dict(url)
+    ways: set[asyncio.Task[None]] = set()
+
+    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            await open_gate.wait()
+            sink.write(data)
+        sink.close()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await open_gate.wait()
+        there, back = await asyncio.open_connection(str(address["host"]), int(str(address["port"])))
+        await asyncio.gather(copy(reader, back), copy(there, writer))
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ways.add(asyncio.create_task(forward(reader, writer)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", port):
+        yield
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def test_a_network_that_swallows_everything_costs_one_deadline(embedded_postgres_url: str) -> None:
+    port, gate = free_port(), asyncio.Event()
     url = psycopg.conninfo.make_conninfo(embedded_postgres_url, host="127.0.0.1", port=port)
-    store = PostgresStore(url, deadline_seconds=deadline_seconds)
+    store, loop = PostgresStore(url, deadline_seconds=0.5), asyncio.get_running_loop()
+    gate.set()
+    async with _wire(embedded_postgres_url, port, gate):
+        await store.get("/a")
+        gate.clear()
+        for call in (store.get("/a"), store.range("/"), store.keep_alive(1)):
+            asked_at = loop.time()
+            with pytest.raises(StoreUnavailable):
+                await call
+            assert loop.time() - asked_at < 2.0
+        await store.close()
+
+
+async def test_a_server_that_was_away_is_found_soon_after_its_return(embedded_postgres_url: str) -> None:
+    port, gate = free_port(), asyncio.Event()
+    gate.set()
+    url = psycopg.conninfo.make_conninfo(embedded_postgres_url, host="127.0.0.1", port=port)
+    store = PostgresStore(url, deadline_seconds=0.5)
     loop = asyncio.get_running_loop()
     until = loop.time() + 4.0  # pauses that double from a second would end at seven
     while loop.time() < until:
         with pytest.raises(StoreUnavailable):
             await store.get("/a")
 
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(str(address["host"]), int(str(address["port"])))
-
-        async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            while data := await source.read(65_536):
-                sink.write(data)
-            sink.close()
-
-        await asyncio.gather(copy(reader, back), copy(there, writer))
-
-    async with await asyncio.start_server(forward, "127.0.0.1", port):
+    async with _wire(embedded_postgres_url, port, gate):
         came_back = loop.time()
 
         async def answers() -> bool:
