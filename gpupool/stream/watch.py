@@ -43,12 +43,16 @@ class DesiredWatch:
 
     async def _run(self) -> None:
         epoch: int | None = None
+        blind = False
         while True:
             try:
                 epoch = await self._poll(epoch)
+                blind = False
             except Error as error:
                 # Away for a moment: agents keep what they were told last, and hear the rest when it is back.
-                logger.warning("desired_watch_failed", error=str(error))
+                if not blind:
+                    logger.warning("desired_watch_failed", error=str(error))
+                blind = True
             await asyncio.sleep(self._poll_seconds)
 
     async def _poll(self, epoch: int | None) -> int:
