@@ -30,6 +30,18 @@ _KEY: Final = rb'[ \t\n\r]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\n\r]*+:[ \t\n\r]*+
 _first_member = re.compile(rb"[ \t\n\r]*+\{(?:" + _KEY + rb"|[ \t\n\r]*+\})", re.DOTALL)
 _next_member = re.compile(rb"[ \t\n\r]*+(?:," + _KEY + rb"|\})", re.DOTALL)
 _empty_array = re.compile(rb"\[[ \t\n\r]*\]")
+_prompt = re.compile(rb'"|\[[ \t\n\r]*+["\[0-9]')  # a text, or texts, tokens, or lists of tokens
+_fault_place = re.compile(r" - at `\$(.*)`$")
+_missing_field = re.compile(r"missing required field `(\w+)`")
+
+
+class _Message(msgspec.Struct, gc=False):
+    """What every engine wants of a message; the rest is between client and engine."""
+
+    role: str
+
+
+_messages = msgspec.json.Decoder(list[_Message])
 
 
 class MalformedJson(ValueError):
@@ -187,13 +199,27 @@ def _check_messages(body: bytes, span: Span | None) -> None:
         _refuse("messages", "expected an array")
     if _empty_array.match(body, span[2]):
         _refuse("messages", "expected at least one message")
+    try:
+        _messages.decode(memoryview(body)[span[2] : span[3]])
+    except msgspec.DecodeError as error:
+        _refuse_message(str(error))
+
+
+def _refuse_message(fault: str) -> NoReturn:
+    """`fault` is msgspec's, as "Expected `str`, got `int` - at `$[1].role`"."""
+    place = _fault_place.search(fault)
+    param = f"messages{place[1] if place else ''}"
+    if missing := _missing_field.search(fault):
+        param = f"{param}.{missing[1]}"
+        raise InvalidRequest(f"Missing required parameter: '{param}'.", param=param)
+    _refuse(param, "expected a string" if param.endswith(".role") else "expected an object")
 
 
 def _check_prompt(body: bytes, span: Span | None) -> None:
     if span is None or body.startswith(b"null", span[2]):
         raise InvalidRequest("Missing required parameter: 'prompt'.", param="prompt")
-    if not body.startswith((b'"', b"["), span[2]):
-        _refuse("prompt", "expected a string or an array")
+    if not _prompt.match(body, span[2]):
+        _refuse("prompt", "expected a string, or an array of strings or tokens")
 
 
 def _boolean(param: str, value: bytes | None) -> bool:

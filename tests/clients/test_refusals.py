@@ -84,6 +84,8 @@ def test_unknown_model_and_one_without_a_grant_are_the_same_bytes(house: TestHou
         (CHAT, {**BODY, "messages": []}, "messages"),
         (CHAT, {**BODY, "messages": "Hello"}, "messages"),
         (CHAT, {**BODY, "messages": None}, "messages"),
+        (CHAT, {**BODY, "messages": ["Hello"]}, "messages[0]"),
+        (CHAT, {**BODY, "messages": [{"content": "Hello"}]}, "messages[0].role"),
         (CHAT, {**BODY, "stream": "yes"}, "stream"),
         (CHAT, {**BODY, "max_tokens": "many"}, "max_tokens"),
         (CHAT, {**BODY, "max_tokens": -1}, "max_tokens"),

@@ -88,7 +88,7 @@ def test_splicing_changes_what_it_should_and_nothing_else(
 ) -> None:
     served = served.encode("utf-8", "ignore").decode()
     body, members = written
-    ours: dict[str, Any] = {"model": "alias", "messages": [1], "stream": stream}
+    ours: dict[str, Any] = {"model": "alias", "messages": [{"role": "user"}], "stream": stream}
     if options != "missing":
         ours["stream_options"] = options
     known = {*ours, "stream_options", "n", "max_tokens", "max_completion_tokens"}
@@ -109,7 +109,7 @@ def test_splicing_changes_what_it_should_and_nothing_else(
 
 
 def test_unknown_bytes_pass_as_they_were_written() -> None:
-    body = b'{ "x":1e400,"model"\t:\n"a\\u0062" , "messages":[ {} ],"\\u00e9":"\\/","z":-0.0 }'
+    body = b'{ "x":1e400,"model"\t:\n"a\\u0062" , "messages":[ {"role":"" } ],"\\u00e9":"\\/","z":-0.0 }'
     spliced = splice(body, parse_body(Api.CHAT, body), served_name="s")
     assert spliced == body.replace(b'"a\\u0062"', b'"s"')
 
@@ -117,7 +117,7 @@ def test_unknown_bytes_pass_as_they_were_written() -> None:
 def test_what_is_read() -> None:
     body = {
         "model": "m",
-        "messages": [{}],
+        "messages": [{"role": "user"}],
         "stream": True,
         "stream_options": {"include_usage": True},
         "n": 2,
@@ -131,7 +131,7 @@ def test_what_is_read() -> None:
 
 @pytest.mark.parametrize("name", ["stream", "stream_options", "n", "max_tokens", "max_completion_tokens"])
 def test_null_is_as_if_missing(name: str) -> None:
-    parsed = parse_body(Api.CHAT, json.dumps({"model": "m", "messages": [1], name: None}).encode())
+    parsed = parse_body(Api.CHAT, json.dumps({"model": "m", "messages": [{"role": "user"}], name: None}).encode())
     assert (parsed.stream, parsed.include_usage, parsed.n, parsed.max_tokens) == (False, False, 1, None)
 
 
@@ -151,6 +151,12 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
         ({"messages": []}, "messages"),
         ({"messages": {}}, "messages"),
         ({"messages": "hi"}, "messages"),
+        ({"messages": ["x"]}, "messages[0]"),
+        ({"messages": [{"role": "user"}, None]}, "messages[1]"),
+        ({"messages": [[]]}, "messages[0]"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}, {"role": 1}]}, "messages[1].role"),
+        ({"messages": [{"role": None}]}, "messages[0].role"),
         ({"stream": "true"}, "stream"),
         ({"stream": 1}, "stream"),
         ({"stream_options": []}, "stream_options"),
@@ -175,7 +181,7 @@ def test_what_is_wrong_is_named(change: dict[str, Any], param: str) -> None:
     assert param in caught.value.message
 
 
-@pytest.mark.parametrize("prompt", [..., None, {}, 5])
+@pytest.mark.parametrize("prompt", [..., None, {}, 5, [], [{}], [None]])
 def test_completions_want_a_prompt(prompt: Any) -> None:
     body = {"model": "m"} if prompt is ... else {"model": "m", "prompt": prompt}
     with pytest.raises(InvalidRequest) as caught:
@@ -213,25 +219,27 @@ def test_what_is_no_json_object_is_refused(body: bytes) -> None:
 
 def test_duplicates_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_body(Api.CHAT, b'{"model": "a", "messages": [1], "m\\u006fdel": "b"}')
+        parse_body(Api.CHAT, b'{"model": "a", "messages": [{"role": "user"}], "m\\u006fdel": "b"}')
     assert caught.value.param == "model"
     with pytest.raises(InvalidRequest) as caught:
         parse_body(
             Api.CHAT,
-            b'{"model": "a", "messages": [1], "stream_options": {"include_usage": true, "include_usage": false}}',
+            b'{"model": "a", "messages": [{"role": ""}], '
+            b'"stream_options": {"include_usage": true, "include_usage": false}}',
         )
     assert caught.value.param == "stream_options"
 
 
 def test_lone_surrogates_are_refused() -> None:
     with pytest.raises(InvalidRequest):
-        parse_body(Api.CHAT, b'{"model": "m", "messages": ["\\ud800"]}')
+        parse_body(Api.CHAT, b'{"model": "m", "messages": [{"role": "\\ud800"}]}')
 
 
 @settings(deadline=None)
 @given(st.sampled_from(['"' + "\\\\" * 500_000 + '"', "[" + "0," * 500_000 + "0]", '"' + "é" * 500_000 + '"']))
 def test_time_is_linear_in_the_body(large: str) -> None:
-    body = f'{{"model": "m", "messages": [{large}], {json.dumps("k" * 500_000)}: 1, "stream": true}}'.encode()
+    messages = f'[{{"role": "user", "content": {large}}}]'
+    body = f'{{"model": "m", "messages": {messages}, {json.dumps("k" * 500_000)}: 1, "stream": true}}'.encode()
     began = time.perf_counter()
     parsed = parse_body(Api.CHAT, body)
     assert len(splice(body, parsed, served_name="s")) > len(body)
