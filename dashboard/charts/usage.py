@@ -14,6 +14,9 @@ from tenants.selectors import UsagePoint
 MAX_SERIES: Final = 6
 """Models drawn by name; the rest is one grey series, so that colours stay distinguishable."""
 
+NAME_LENGTH: Final = 48
+"""Most characters of a model's name that the chart shows under the pointer; the legend has it whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -78,6 +81,10 @@ def token_series(points: Sequence[UsagePoint], *, buckets: int, other: str) -> l
     return [Series(name, slot, tokens) for slot, (name, tokens) in enumerate(sums.items(), start=1)]
 
 
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+
+
 def token_figure(series: Sequence[Series], starts: Sequence[datetime]) -> dict[str, Any]:
     """A stacked bar figure for plotly. Colours are slots of the theme, filled in by the page's script.
 
@@ -87,7 +94,7 @@ def token_figure(series: Sequence[Series], starts: Sequence[datetime]) -> dict[s
     figure = go.Figure(
         data=[
             go.Bar(
-                name=escape(one.name, quote=False),  # plotly reads names as markup
+                name=escape(_shortened(one.name), quote=False),  # plotly reads names as markup
                 x=times,
                 y=list(one.tokens),
                 hovertemplate="%{y:,} · %{fullData.name}<extra></extra>",

@@ -9,7 +9,7 @@ from django.conf import settings
 from dashboard.views.portal import keys as keys_page
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import ApiKey, Tenant, TenantRole, TenantState
+from tenants.models import ApiKey, Tenant, TenantRole, TenantState, UsageMinute
 from tests.browser.conftest import Web
 from tests.browser.walk import log_in
 from tests.dashboard.people import minutes_ago, pool, tenant, usage
@@ -161,3 +161,19 @@ def test_dialog_that_is_refused_or_fails_says_so(open_page: OpenPage, shoot: Sho
     page.get_by_role("button", name="Make key").click()
     page.get_by_role("dialog").get_by_text("The server could not be reached.").wait_for()
     shoot(page, "dialog-failed")
+
+
+@pytest.mark.parametrize("width", [1600, 390])
+def test_long_names_push_nothing_out_of_sight(open_page: OpenPage, shoot: Shoot, width: int) -> None:
+    long = "organisation/" + "x" * 150
+    UsageMinute.objects.filter(model="model-1").update(model=long)
+    services.create_api_key(Tenant.objects.get(), name="k" * 80, allowed_models=[long], actor=SYSTEM)
+    page = open_page(width=width)
+    log_in(page, "ada", then="/t/acme/keys/")
+    shoot(page, f"long-keys-{width}")
+    if width == 1600:
+        assert page.get_by_role("link", name="Revoke kkk").evaluate("e => e.getBoundingClientRect().right") < width
+    page.goto("/t/acme/usage/?range=1h")
+    page.locator("#usage-chart .point").first.wait_for(state="attached")
+    shoot(page, f"long-usage-{width}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -64,6 +64,13 @@ def test_names_are_no_markup_in_the_figure() -> None:
     assert token_figure(series, starts)["data"][0]["name"].startswith("&lt;a href=")
 
 
+def test_a_long_name_does_not_cover_the_chart() -> None:
+    starts = bucket_starts(RANGES["1h"], now=NOW, zone=ZoneInfo("UTC"))
+    series = token_series([UsagePoint(59, "m" * 200, 1, 3, 4)], buckets=60, other="Other")
+    assert token_figure(series, starts)["data"][0]["name"] == "m" * 47 + "…"
+    assert series[0].name == "m" * 200
+
+
 def test_sparkline_never_hides_a_value() -> None:
     assert sparkline([0, 1, 100_000], width=30, height=20) == "M10.00 20h7.20v-1.50h-7.20zM20.00 20h7.20v-20.00h-7.20z"
     assert sparkline([0, 0]) == sparkline([]) == ""
