@@ -135,6 +135,8 @@ class KeyListView(ListAPIView[ApiKey]):
         user = _user(request)
         if not (user.may_operate or selectors.get_role(user, tenant) in MAY_CREATE_KEYS):
             raise PermissionDenied("Your role in this tenant may not create keys.")
+        if tenant.state != TenantState.ACTIVE and not user.may_operate:
+            raise PermissionDenied("This tenant is suspended.")
         try:
             new = services.create_api_key(
                 tenant, actor=_actor(request), created_by=user.pk, **_parsed(NewKeySerializer, request)

@@ -10,7 +10,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from tenants.actor import SYSTEM
-from tenants.models import AccessToken, ApiKey, AuditEvent, PlatformRole, Tenant, TenantRole, User
+from tenants.models import AccessToken, ApiKey, AuditEvent, PlatformRole, Tenant, TenantRole, TenantState, User
 from tenants.services import (
     add_member,
     create_access_token,
@@ -18,6 +18,7 @@ from tenants.services import (
     create_tenant,
     create_user,
     delete_access_token,
+    set_tenant_state,
 )
 
 pytestmark = pytest.mark.django_db
@@ -168,6 +169,15 @@ def test_roles_that_create_keys(acme: Tenant, role: TenantRole, creates: int) ->
     _, client = _member(acme, role)
     assert client.post("/api/tenants/acme/keys/", {"name": "ci"}, format="json").status_code == creates
     assert client.get("/api/tenants/acme/keys/").status_code == 200
+
+
+def test_members_of_a_suspended_tenant_create_no_keys_but_revoke_them(acme: Tenant) -> None:
+    _, client = _member(acme, TenantRole.OWNER)
+    key = create_api_key(acme, name="k", actor=SYSTEM).key
+    set_tenant_state(acme.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    refused = client.post("/api/tenants/acme/keys/", {"name": "ci"}, format="json")
+    assert (refused.status_code, refused.json()["detail"]) == (403, "This tenant is suspended.")
+    assert client.delete(f"/api/tenants/acme/keys/{key.pk}/").status_code == 204
 
 
 def test_a_secret_is_told_once(acme: Tenant) -> None:
