@@ -9,7 +9,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
 from core.epochs import Section
-from tenants.breakglass import BreakGlassAdmin, ReadOnlyAdmin
+from tenants.breakglass import BreakGlassAdmin, NewestRows, ReadOnlyAdmin
 from tenants.models import (
     AccessToken,
     ApiKey,
@@ -120,12 +120,15 @@ class GrantAdmin(BreakGlassAdmin):
 
 @admin.register(AuditEvent)
 class AuditEventAdmin(ReadOnlyAdmin):
+    paginator = NewestRows
+    sortable_by = ()
     list_display = ("at", "action", "actor_kind", "actor_id", "subject_type", "subject_id")
-    list_filter = ("action",)
 
 
 @admin.register(UsageRecord)
 class UsageRecordAdmin(ReadOnlyAdmin):
+    paginator = NewestRows
+    sortable_by = ()
     list_display = ("id", "model", "outcome", "status", "input_tokens", "output_tokens", "started_at")
 
 

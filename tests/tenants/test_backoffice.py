@@ -1,7 +1,7 @@
 """The backoffice: superusers only, and what they write by hand is audited, published and kept readable."""
 
 import json
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -10,7 +10,9 @@ from pytest_django import Settings
 
 from core.epochs import Section, current_epoch, read_changes
 from gpupool.models import VersionState
-from tenants.models import AuditEvent, Grant, PlatformRole, PrincipalKind, TenantRole, User
+from tenants.breakglass import NewestRows
+from tenants.models import AuditEvent, Grant, PlatformRole, PrincipalKind, TenantRole, UsageRecord, User
+from tenants.services.ledger import record_usage
 from tests.factories import (
     PASSWORD,
     make_instance,
@@ -21,6 +23,7 @@ from tests.factories import (
     make_user,
     make_version,
 )
+from tests.tenants.usage_rows import usage_row
 
 pytestmark = pytest.mark.django_db
 
@@ -145,6 +148,16 @@ def test_tenants_are_suspended_and_not_deleted(root: Client) -> None:
 @pytest.mark.parametrize("path", ["auth/group/", "authtoken/tokenproxy/"])
 def test_nothing_else_is_in_the_backoffice(root: Client, path: str) -> None:
     assert root.get(f"/backoffice/{path}").status_code == 404
+
+
+def test_pages_of_the_ledger_do_not_count_it(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = uuid4()
+    record_usage([usage_row(process, number) for number in range(1, 6)])
+    monkeypatch.setattr(NewestRows, "MOST", 3)
+    page = root.get("/backoffice/tenants/usagerecord/").context["cl"]
+    assert page.result_count == 3
+    newest = UsageRecord.objects.order_by("-id").values_list("pk", flat=True)
+    assert page.queryset.first().pk == newest[0]
 
 
 def test_every_page_of_the_backoffice_opens(root: Client) -> None:
