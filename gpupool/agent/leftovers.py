@@ -37,9 +37,8 @@ def stop_all(var_dir: Path, *, grace_seconds: float = 5.0) -> list[int]:
         time.sleep(_POLL_SECONDS)
     for pid in _left(running):
         signal_group(pid, running[pid], signal.SIGKILL)
-    if running:
-        for mark in marks:
-            kill_marked(mark)
+    for mark in marks:
+        kill_marked(mark)  # children that outlived their engine
     return sorted(running)
 
 

@@ -184,6 +184,21 @@ async def test_an_engine_is_adopted_although_its_pid_was_never_written(folder: F
     assert adopted.record.phase == "loading"  # nothing answers for it
 
 
+async def test_a_child_that_outlived_its_engine_is_a_leftover_too(folder: Folder) -> None:
+    record = new_record()
+    env = {MARK_VARIABLE: folder.state.mark(record.row)}
+    code = f"import subprocess; print(subprocess.Popen({SLEEPER!r}).pid)"
+    engine = start_engine((sys.executable, "-c", code), env=env, log_path=folder.log, cwd=folder.state.path)
+    record.pid, record.start_mark = engine.pid, engine.mark
+    folder.state.save(record)
+    await engine.ended()
+    child = EngineProcess(int(folder.log.read_text()), start_mark(int(folder.log.read_text())) or "gone")
+    assert child.alive()
+    await asyncio.to_thread(stop_all, folder.state.path.parents[1])
+    async with asyncio.timeout(5):
+        await child.ended()
+
+
 async def test_a_stranger_with_the_same_pid_is_left_alone(folder: Folder) -> None:
     stranger = await asyncio.create_subprocess_exec(*SLEEPER)
     try:
