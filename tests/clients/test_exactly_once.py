@@ -97,7 +97,7 @@ def test_a_published_trace_is_answered_and_written_down(house: TestHouse, name: 
     options = ["--model", "tiny", "--limit", "150", "--speed", "20", "--max-tokens", "8", "--max-prompt-tokens", "64"]
     replay = start_replay(house, SHARED_TRACES / name, key.secret, *options)
     output, _ = replay.communicate(timeout=120)
-    assert replay.returncode == 0
+    assert replay.returncode == 0, output
     report = json.loads(output)
     assert (report["sent"], report["succeeded"], report["failed"]) == (150, 150, 0)
     written = UsageRecord.objects.filter(key_id=key.id)
@@ -113,7 +113,7 @@ def test_a_limited_key_sees_429_apart_from_failures(house: TestHouse, tmp_path: 
     key = house.new_key("five a minute", rpm_limit=5)
     replay = start_replay(house, trace, key.secret, "--model", "tiny")
     output, _ = replay.communicate(timeout=60)
-    assert replay.returncode == 0
+    assert replay.returncode == 0, output
     report = json.loads(output)
     assert (report["succeeded"], report["limited_429"], report["failed"]) == (5, 7, 0)
     assert UsageRecord.objects.filter(key_id=key.id).count() <= 5
