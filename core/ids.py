@@ -11,6 +11,18 @@ _lock = threading.Lock()
 _last_ms = 0
 _sequence = 0
 _SEQUENCE_LIMIT: Final = 1 << 12
+_RANDOM_BYTES: Final = 10
+_POOL_BYTES: Final = 512 * _RANDOM_BYTES
+_pool = b""  # randomness fetched ahead: a system call for each id costs more than the rest of it
+_pool_left = 0
+
+
+def _forget_pool() -> None:
+    global _pool_left
+    _pool_left = 0
+
+
+os.register_at_fork(after_in_child=_forget_pool)  # or parent and child would draw the same
 
 
 def uuid7() -> UUID:
@@ -19,19 +31,24 @@ def uuid7() -> UUID:
     Values made by one process strictly increase, also when the wall clock steps back: the
     millisecond then stays at the highest seen, and the counter (or the millisecond) moves on.
     """
-    global _last_ms, _sequence
+    global _last_ms, _sequence, _pool, _pool_left
     now_ms = time.time_ns() // 1_000_000
     with _lock:
+        if not _pool_left:
+            _pool = os.urandom(_POOL_BYTES)
+            _pool_left = _POOL_BYTES
+        random_bits = int.from_bytes(_pool[_pool_left - _RANDOM_BYTES : _pool_left])
+        _pool_left -= _RANDOM_BYTES
         if now_ms > _last_ms:
             _last_ms = now_ms
-            _sequence = int.from_bytes(os.urandom(2)) & 0x3FF  # room to count up within the millisecond
+            _sequence = random_bits >> 70  # 10 of 80 bits: room to count up within the millisecond
         else:
             _sequence += 1
             if _sequence >= _SEQUENCE_LIMIT:
                 _last_ms += 1
                 _sequence = 0
         ms, sequence = _last_ms, _sequence
-    return uuid7_from(ms, sequence, int.from_bytes(os.urandom(8)))
+    return uuid7_from(ms, sequence, random_bits)
 
 
 def uuid7_from(unix_ms: int, sequence: int = 0, random_bits: int = 0) -> UUID:

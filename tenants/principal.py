@@ -1,11 +1,11 @@
 """Who a machine request is made by: plain data, so that the relay can hold it without a database."""
 
-from dataclasses import dataclass
 from uuid import UUID
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+
+class Principal(msgspec.Struct, frozen=True):
     """An authenticated API key. DRF sees it as `request.user`."""
 
     tenant_id: UUID

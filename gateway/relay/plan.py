@@ -42,8 +42,7 @@ class UsageSource(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class SlimRequest:
+class SlimRequest(msgspec.Struct, frozen=True):
     """A request as both doors see it: enough for authentication, permission and parsing."""
 
     request_id: UUID
@@ -61,8 +60,7 @@ class SlimRequest:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedBody:
+class ParsedBody(msgspec.Struct, frozen=True):
     """What the gateway needs to know of a body; offsets are bytes into it."""
 
     model: str

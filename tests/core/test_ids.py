@@ -1,5 +1,6 @@
 """UUIDv7: ordered, unique, and readable back to its time."""
 
+import os
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -20,6 +21,22 @@ def test_values_increase_when_the_wall_clock_steps_back(monkeypatch: pytest.Monk
     before = uuid7()
     monkeypatch.setattr("core.ids.time.time_ns", lambda: 0)
     assert uuid7() > before
+
+
+def test_a_forked_child_draws_other_values_than_its_parent() -> None:
+    uuid7()  # there is a stock of randomness now
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, b"".join(uuid7().bytes for _ in range(100)))
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        drawn = pipe.read()
+    os.waitpid(child, 0)
+    theirs = {drawn[i + 9 : i + 16] for i in range(0, len(drawn), 16)}
+    assert len(theirs) == 100
+    assert theirs.isdisjoint(uuid7().bytes[9:] for _ in range(1000))
 
 
 @given(st.integers(0, 253402300799999), st.integers(0, 4095), st.integers(0, (1 << 64) - 1))
