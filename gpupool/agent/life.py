@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
@@ -26,6 +26,8 @@ from gpupool.engines.registry import get_engine
 from gpupool.policies.node_reconcile import ALLOWED, CRASH_LOOP_FAILURES, Phase, restart_delay_seconds
 
 log = structlog.get_logger(__name__)
+
+_IDLE_READINGS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +241,16 @@ class EngineLife:
         timings, port = self._shop.timings, self.record.port
         if self._drain_seconds <= 0 or port is None or self._ready_since is None:
             return
-        begun = self._shop.clock.monotonic()
+        begun, quiet = self._shop.clock.monotonic(), 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_seconds):
                 while process.alive():
                     self.load = await engines.read_load(engine, port, deadline_seconds=timings.health_every)
                     waited = self._shop.clock.monotonic() - begun
                     idle = self.load.running == 0 and not self.load.waiting
-                    if waited >= self._drain_seconds or (idle and waited >= timings.drain_notice):
+                    # Twice in a row: an engine counts a request as done before the end of its answer is sent.
+                    quiet = quiet + 1 if idle else 0
+                    if waited >= self._drain_seconds or (quiet >= _IDLE_READINGS and waited >= timings.drain_notice):
                         return
                     await asyncio.sleep(timings.load_poll)
 
