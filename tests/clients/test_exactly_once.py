@@ -1,6 +1,7 @@
 """Every forwarded request is in the ledger exactly once, also when relay and drain are killed on the way."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ from tests.house import TestHouse
 from tests.recorder import Recorder
 
 MODEL = "recorded"
-REQUESTS = 250
-SECONDS = 5
+REQUESTS = 3000
+SECONDS = 60  # longer than it takes: the replay is ended when all has happened, however slow the machine
+IN_FLIGHT = 32
 ROOT = Path(__file__).resolve().parents[2]
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "traces"
 
@@ -45,25 +47,30 @@ def test_relay_and_drain_are_killed_in_the_middle(house: TestHouse, recorder: Re
     trace = tmp_path / "trace.csv"
     rows = [f"2024-01-01 00:00:{n * SECONDS / REQUESTS:09.6f},40,200\n" for n in range(REQUESTS)]
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
-    options = ["--model", MODEL, "--max-tokens", "200", "--in-flight", "32", "--limit", str(REQUESTS)]
+    options = ["--model", MODEL, "--max-tokens", "200", "--in-flight", str(IN_FLIGHT), "--limit", str(REQUESTS)]
     replay = start_replay(house, trace, house.new_key("replay").secret, *options)
-    try:
-        wait_until(lambda: len(recorder.request_ids) > REQUESTS // 6, "a part has been forwarded")
-        house.kill("relay")
-        house.kill("drain")
-        house.start("drain")
-        house.start("relay")
+
+    def another_part_is_forwarded() -> None:
         so_far = len(recorder.request_ids)
-        wait_until(lambda: len(recorder.request_ids) > so_far + REQUESTS // 8, "another part has been forwarded")
+        wait_until(lambda: len(recorder.request_ids) > so_far + IN_FLIGHT, "another part is forwarded", seconds=60)
+
+    try:
+        another_part_is_forwarded()
+        house.kill("relay")
+        house.kill("drain")
+        house.start("drain")
+        house.start("relay")
+        another_part_is_forwarded()
         house.kill("drain")
         house.kill("relay")
         house.start("relay")
         house.start("drain")
+        another_part_is_forwarded()
+        replay.send_signal(signal.SIGINT)
         output, _ = replay.communicate(timeout=60)
     finally:
         replay.kill()
     report = json.loads(output)
-    assert report["sent"] == REQUESTS
     assert report["succeeded"] > 0
     assert report["failed"] > 0  # it really was in the middle
 
@@ -83,7 +90,7 @@ def test_relay_and_drain_are_killed_in_the_middle(house: TestHouse, recorder: Re
     outcomes = dict(written.values_list("pk", "outcome"))
     assert {o for pk, o in outcomes.items() if str(pk) not in forwarded} <= {"lost", "failed", "cancelled"}
     assert sum(outcome == "success" for outcome in outcomes.values()) >= report["succeeded"]
-    assert sum(outcome == "lost" for outcome in outcomes.values()) <= 2 * 32  # only what was in flight
+    assert sum(outcome == "lost" for outcome in outcomes.values()) <= 2 * IN_FLIGHT  # only what was in flight
     assert UsageMinute.objects.filter(model=MODEL).aggregate(n=Sum("requests"))["n"] == len(outcomes)
     assert not DeadLetter.objects.exists()
 
