@@ -9,6 +9,7 @@ from core.errors import GatehouseError, RateLimited, Unavailable, UpstreamFailur
 from gateway.relay.connection import DeadlinePassed, UpstreamError
 
 _MESSAGE_CHARACTERS: Final = 2000
+_LONGEST_RETRY_SECONDS: Final = 86_400.0
 _REFUSED_OURS: Final = frozenset({401, 403, 407})
 """Statuses by which an engine refuses the gateway, not the client: its key is ours."""
 
@@ -133,4 +134,4 @@ def _seconds(retry_after: bytes | None) -> float | None:
     """A Retry-After of whole seconds; dates are not computed with (clocks differ), so: None."""
     if retry_after is None or not retry_after.strip().isdigit():
         return None
-    return float(retry_after)
+    return min(float(retry_after), _LONGEST_RETRY_SECONDS)

@@ -164,12 +164,17 @@ class Spool:
         size = max(self._segment_bytes, 2 * (len(carried) + self._reserved_bytes + needed))
         if self.bytes_held + size > max(self._cap_bytes, self._segment_bytes):
             raise SpoolFull(f"the usage spool holds {self.bytes_held} bytes that are not in the ledger yet")
+        number = self._next_number
+        self._next_number += 1
         try:
-            segment = _Segment.create(self._folder / f"{self._next_number:08d}{SUFFIX}", size)
-            segment.append(carried)
+            segment = _Segment.create(self._folder / f"{number:08d}{SUFFIX}", size)
+            try:
+                segment.append(carried)
+            except OSError:
+                discard(segment.give_up())
+                raise
         except OSError as error:
             raise SpoolFull(f"{self._folder} cannot be written: {error}") from error
-        self._next_number += 1
         segment.last_sequence = self.last_sequence
         self._segments.append(segment)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from core.errors import UpstreamFailure, UpstreamTimeout, render_openai
+from core.errors import UpstreamFailure, UpstreamTimeout, error_headers, render_openai
 from gateway.relay.connection import ConnectionLost, DeadlinePassed, Phase
 from gateway.relay.engine_errors import error_of_answer, error_of_event, error_of_transport
 
@@ -38,12 +38,20 @@ def test_what_is_no_matter_of_the_clients_is_a_failure_of_ours(status: int) -> N
 @pytest.mark.shows("G22")
 @pytest.mark.parametrize(
     ("retry_after", "seconds"),
-    [(None, 1.0), (b"12", 12.0), (b" 3 ", 3.0), (b"Wed, 21 Oct 2026 07:28:00 GMT", 1.0), (b"-5", 1.0)],
+    [
+        (None, 1.0),
+        (b"12", 12.0),
+        (b" 3 ", 3.0),
+        (b"Wed, 21 Oct 2026 07:28:00 GMT", 1.0),
+        (b"-5", 1.0),
+        (b"9" * 400, 86_400.0),
+    ],
 )
 def test_back_pressure_says_when_to_come_again(retry_after: bytes | None, seconds: float) -> None:
     for status in (429, 503):
         error = error_of_answer(status, b"", retry_after=retry_after, served_name="s", client_model="a")
         assert (error.status, error.retry_after_seconds) == (status, seconds)
+        assert (b"retry-after", b"%d" % seconds) in error_headers(error)
 
 
 def test_messages_are_bounded() -> None:

@@ -181,6 +181,24 @@ def test_a_full_disk_refuses_requests_but_takes_their_rows(tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir()] == [str(spool.process_id)]
 
 
+def test_a_segment_that_cannot_be_begun_is_no_hindrance_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = a_spool(tmp_path)
+    spool.append_open(an_open())  # will be carried over
+    write = os.pwrite
+
+    def broken(descriptor: int, data: bytes, offset: int) -> int:
+        if offset == 0:
+            raise OSError(errno.EIO, "Input/output error")
+        return write(descriptor, data, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", broken)
+        with pytest.raises(SpoolFull, match="Input/output error"):
+            _fill(spool, [])
+    spool.append_open(an_open(model="m" * 1_000))  # longer than what is left of the first one
+    assert len(list((tmp_path / str(spool.process_id)).glob("*.spool"))) == 2
+
+
 def test_an_abandoned_draft_is_removed_but_not_one_that_is_being_made(tmp_path: Path) -> None:
     old, new = tmp_path / f".{uuid4()}", tmp_path / f".{uuid4()}"
     for draft in (old, new):
