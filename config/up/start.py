@@ -253,7 +253,10 @@ class Start:
         if self.supervisor.names:
             self._say("Stopping: pool, doors, engines, servers. Ctrl-C again does not wait for running requests.")
         before = self._signals
-        hard = lambda: self._signals > before  # noqa: E731
+
+        def hard() -> bool:
+            return self._signals > before
+
         self.supervisor.stop_all(keep=_SERVER_NAMES, hard=hard)
         stop_all(self.environment.var_dir)
         self.supervisor.stop_all(hard=hard)
