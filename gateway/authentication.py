@@ -23,7 +23,9 @@ def read_credential(request: Any) -> str:
     `request` is a SlimRequest or DRF's Request.
     """
     if isinstance(request, SlimRequest):
-        raw = (request.header(b"authorization") or b"").decode("latin-1")
+        # Given twice it is none, as for Django: who is before us may have looked at the other one.
+        given = [value for name, value in request.headers if name == b"authorization"]
+        raw = b",".join(given).decode("latin-1")
     else:
         raw = request.META.get("HTTP_AUTHORIZATION", "")
     scheme, _, credential = raw.partition(" ")

@@ -116,7 +116,8 @@ class InferenceView(APIView):
             raise
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]  # no metadata
-        response = HttpResponse(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
+        headers = {"Allow": ", ".join(self.allowed_methods), "x-request-id": str(self.slim.request_id)}
+        response = HttpResponse(status=204, headers=headers)
         del response["content-type"]
         return response
 

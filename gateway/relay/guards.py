@@ -47,7 +47,7 @@ async def read_body(receive: Receive, headers: Headers, *, cap_bytes: int) -> by
             if len(value) > _LENGTH_DIGITS or int(value) > cap_bytes:
                 raise too_large(cap_bytes)
         elif name == b"content-encoding":
-            encoding = value
+            encoding = value if encoding is None else encoding + b"," + value
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body", False):
         body: bytes = message.get("body", b"")

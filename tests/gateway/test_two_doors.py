@@ -6,7 +6,7 @@ Compared: status, body bytes (ids and times masked) and the agreed set of header
 import gzip
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -53,7 +53,7 @@ class Ask:
     body: Mapping[str, Any] | bytes | None = None
     key: str = "valid"
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = field(default_factory=dict)
 
 
 def chat(**more: Any) -> dict[str, Any]:
@@ -103,6 +103,8 @@ ASKS: Final = (
     Ask("a compressed body", body=gzip.compress(json.dumps(chat()).encode()), headers={"content-encoding": "gzip"}),
     Ask("a bomb", body=gzip.compress(b" " * 2**21), headers={"content-encoding": "gzip"}, status=413),
     Ask("an unknown encoding", body=b"{}", headers={"content-encoding": "zip"}, status=415),
+    Ask("two encodings", body=b"{}", headers=[("content-encoding", "gzip"), ("content-encoding", "gzip")], status=415),
+    Ask("two keys", body=chat(), headers=[("authorization", "Bearer sk-gh-other")], status=401),
     Ask("options", CHAT, "OPTIONS", key="", status=204),
     Ask("alive", "/healthz", "GET", key=""),
     Ask("ready", "/readyz", "GET", key=""),
@@ -117,8 +119,12 @@ class Doors:
     def send(self, door: str, ask: Ask) -> httpx.Response:
         with self.house.client(self.secrets.get(ask.key, ask.key), door=door) as client:
             if isinstance(ask.body, bytes) or ask.body is None:
-                return client.request(ask.method, ask.path, content=ask.body, headers=dict(ask.headers))
-            return client.request(ask.method, ask.path, json=ask.body, headers=dict(ask.headers))
+                request = client.build_request(ask.method, ask.path, content=ask.body)
+            else:
+                request = client.build_request(ask.method, ask.path, json=ask.body)
+            more = ask.headers.items() if isinstance(ask.headers, Mapping) else ask.headers
+            request.headers = httpx.Headers([*request.headers.multi_items(), *more])
+            return client.send(request)
 
     def wait_for_models(self, status: int) -> None:
         """Until both doors answer /v1/models so, at most a second."""
@@ -162,8 +168,8 @@ def test_both_doors_answer_alike(doors: Doors, ask: Ask) -> None:
 @pytest.mark.parametrize("path", ["/v1/models", CHAT])
 def test_every_answer_has_a_request_id(doors: Doors, path: str) -> None:
     for door in ("relay", "web"):
-        for key in ("valid", ""):
-            ask = Ask("x", path, "GET" if path == "/v1/models" else "POST", chat(), key=key)
+        for key, method in (("valid", "GET" if path == "/v1/models" else "POST"), ("", "POST"), ("", "OPTIONS")):
+            ask = Ask("x", path, method, chat(), key=key)
             assert UUID(doors.send(door, ask).headers["x-request-id"]).version == 7
 
 
