@@ -186,6 +186,12 @@ class Environment:
         "GATEHOUSE_CONTROLLER_LEASE_SECONDS", "Time to live of the controller's leader lease.", default=5.0, minimum=0.5
     )
 
+    metrics_token: str | None = setting(
+        "GATEHOUSE_METRICS_TOKEN",
+        "Bearer token that /metrics asks for; when empty, only this machine may read it.",
+        default=None,
+        secret=True,
+    )
     log_level: str = setting("GATEHOUSE_LOG_LEVEL", "DEBUG, INFO, WARNING or ERROR.", default="INFO")
     log_format: str = setting("GATEHOUSE_LOG_FORMAT", "json or console.", default="json")
 

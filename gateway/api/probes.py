@@ -2,12 +2,14 @@
 
 import json
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
-from core.errors import NotFound
+from core.errors import GatehouseError, NotFound
 from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
+from core.telemetry.scrapers import check_scraper
 from gateway.api.http import error_response
 from gateway.api.runtime import installed_runtime
 
@@ -28,6 +30,11 @@ def readyz(request: HttpRequest) -> HttpResponse:
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """For Prometheus."""
+    headers = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
+    try:
+        check_scraper(headers, client_host=request.META.get("REMOTE_ADDR"), token=settings.GATEHOUSE.metrics_token)
+    except GatehouseError as error:
+        return error_response(error)
     return HttpResponse(render_metrics(), content_type=CONTENT_TYPE_LATEST)
 
 

@@ -28,6 +28,7 @@ from core.errors import (
     render_openai,
 )
 from core.ids import uuid7
+from core.telemetry.scrapers import check_scraper
 from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.guards import ABORT, ON_LEAVING, ClientGone, Message, Receive, read_body
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
@@ -119,6 +120,7 @@ class Door:
         limits: DoorLimits | None = None,
         readiness: Callable[[], str | None] = lambda: None,
         scrape: Scrape = lambda: (b"text/plain; charset=utf-8", b""),
+        metrics_token: str | None = None,
     ) -> None:
         self.draining = False
         """Set when this process is about to stop: /readyz says no, requests are still taken."""
@@ -129,6 +131,7 @@ class Door:
         self._limits = limits or DoorLimits()
         self._readiness = readiness
         self._scrape = scrape
+        self._metrics_token = metrics_token
         self._body_ticks = _ticks(self._limits.body_deadline_seconds)
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
@@ -300,6 +303,8 @@ class Door:
                 body = msgspec.json.encode({"status": reason or "ok"})
                 return (503 if reason else 200), [_JSON], body
             if path == "/metrics":
+                client = scope.get("client")
+                check_scraper(scope["headers"], client_host=client[0] if client else None, token=self._metrics_token)
                 content_type, body = self._scrape()
                 return 200, [(b"content-type", content_type)], body
             request = SlimRequest(request_id, Api.CHAT, path, scope["headers"], b"", self._clock.monotonic())

@@ -65,6 +65,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             ),
             readiness=runtime.ready,
             scrape=lambda: (CONTENT_TYPE_LATEST.encode(), render_metrics()),
+            metrics_token=environment.metrics_token,
         )
         connection_cap = allow_connections(environment.connection_cap)
         if connection_cap < environment.connection_cap:
