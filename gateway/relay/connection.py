@@ -349,7 +349,8 @@ class Connection(asyncio.Protocol):
             self._excess = True  # more than one response to one request
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._response is not None and not self._response.status:  # trailers say nothing that is asked
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

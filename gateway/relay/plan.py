@@ -52,13 +52,6 @@ class SlimRequest(msgspec.Struct, frozen=True):
     body: bytes
     received_at: float  # monotonic seconds
 
-    def header(self, name: bytes) -> bytes | None:
-        """The first header of that (lower-case) name."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
-
 
 class ParsedBody(msgspec.Struct, frozen=True):
     """What the gateway needs to know of a body; offsets are bytes into it."""

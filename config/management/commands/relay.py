@@ -96,7 +96,8 @@ def share_metrics(folder: Path, *, fresh: bool) -> None:
             file.unlink(missing_ok=True)
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
     values: Any = prometheus_client.values  # untyped
-    values.ValueClass = values.get_value_class()
+    own_pid = os.getpid()  # a relay does not fork; the default asks the kernel at every count
+    values.ValueClass = values.MultiProcessValue(lambda: own_pid)
 
 
 def _runs(file: Path) -> bool:
