@@ -96,7 +96,7 @@ class Exchange:
         self._tried: frozenset[UUID] = frozenset()
         self._attempts = 0
         self._progress_seen = 0
-        self._due: float | None = None  # monotonic seconds at which the next content is late
+        self._due = self._ends_at  # monotonic seconds at which the next content is late
         self._ttft_seconds: float | None = None
         self._usage: Usage | None = None
         self._answer_content_bytes = 0
@@ -219,7 +219,8 @@ class Exchange:
         self._last_endpoint = endpoint
         self._attempts += 1
         self._tried |= {endpoint.instance_id}
-        self._due = None
+        self._due = min(self._ends_at, now + self._deadlines.first_token_seconds)
+        self._progress_seen = 0
         self._stream = None
         left = max(0.0, self._ends_at - now)
         body = splice(ready.request.body, parsed, served_name=endpoint.served_name)
@@ -264,12 +265,11 @@ class Exchange:
         deadlines = self._deadlines
         while True:
             now = self._now()
-            if self._progress_seen != stream.progress or self._due is None:
+            if self._progress_seen != stream.progress:
                 # The wait for the next content begins here and not where the last one came: between
                 # the two it was the client who made the engine wait.
                 self._progress_seen = stream.progress
-                longest = deadlines.inter_token_seconds if stream.progress else deadlines.first_token_seconds
-                self._due = min(self._ends_at, now + longest)
+                self._due = min(self._ends_at, now + deadlines.inter_token_seconds)
             data = await response.read(max(0.0, self._due - now))
             ended = not data
             try:

@@ -12,6 +12,7 @@ from gateway.relay.plan import Outcome, UsageSource
 from tests.doubles.engine import (
     DONE,
     EngineDouble,
+    Received,
     Wire,
     answers,
     chat_stream,
@@ -230,6 +231,21 @@ async def test_heartbeats_are_no_progress(open_door: OpenDoor, deadlines: Deadli
         assert b"upstream_timeout" in answer.body
         assert await house.outcome() is (Outcome.TRUNCATED if content else Outcome.FAILED)
         await until(lambda: engine.open == 0)
+
+
+@pytest.mark.shows("G21")
+async def test_a_late_head_leaves_less_time_for_the_first_content(open_door: OpenDoor) -> None:
+    async def slow(_request: Received, wire: Wire) -> None:
+        await asyncio.sleep(0.3)
+        await wire.head(200, ("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
+        await asyncio.sleep(0.3)
+        await wire.chunk(*chat_stream("A"))
+        await wire.end_chunks()
+
+    async with EngineDouble(slow) as engine:
+        house = await open_door(engine.port, deadlines=Deadlines(first_token_seconds=0.5))
+        assert (await house.ask(chat(stream=True))).status == 504
+        assert await house.outcome() is Outcome.FAILED
 
 
 @pytest.mark.shows("G16")
