@@ -1,5 +1,6 @@
 """Puts the web process's ASGI application together: lifespan, HTTP, websockets."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -71,6 +72,23 @@ async def refuse_socket(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "websocket.close"})
 
 
+def bound_sends(application: Application, seconds: float) -> Application:
+    """`application` with a bound on each wait for a client that does not read: it may hold no engine for ever."""
+
+    async def bounded(scope: Any, receive: Any, send: Any) -> None:
+        async def send_in_time(message: Any) -> None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await send(message)
+            except TimeoutError:
+                # As Django sees a client that left. Any other error would keep the response alive in its traceback.
+                raise asyncio.CancelledError from None
+
+        await application(scope, receive, send_in_time)
+
+    return bounded
+
+
 def _router(patterns: list[Any]) -> URLRouter:
     nowhere: Any = re_path(r"", refuse_socket)  # type: ignore[arg-type]  # Django types its own views only
     return URLRouter([*patterns, nowhere])  # takes Django's patterns, though its types want a kind of its own
@@ -90,7 +108,7 @@ def build_application(django: Application) -> Application:
         else:
             await browser(scope, receive, send)
 
-    router: Application = ProtocolTypeRouter(
-        {"http": cap_bodies(django, environment().body_cap_bytes), "websocket": websocket, "lifespan": Lifespan()}
-    )
+    env = environment()
+    http = bound_sends(cap_bodies(django, env.body_cap_bytes), env.send_deadline_seconds)
+    router: Application = ProtocolTypeRouter({"http": http, "websocket": websocket, "lifespan": Lifespan()})
     return router

@@ -48,8 +48,8 @@ class SilentEngine:
             if not connection.recv(1 << 16):
                 return
             self.requests += 1
-            connection.sendall(self.told)
             try:
+                connection.sendall(self.told)
                 while connection.recv(1 << 16):
                     pass
             except OSError:
@@ -62,6 +62,9 @@ def engine(house: TestHouse) -> Iterator[SilentEngine]:
     engine = SilentEngine()
     attach("silent", engine.port)
     grant_model(house.tenant, model_pattern="silent", actor=SYSTEM)
+    house.environ["GATEHOUSE_SEND_DEADLINE_SECONDS"] = "1"
+    house.stop("relay")
+    house.start("relay")
     house.start("web")
     for door in ("relay", "web"):
         with house.client(door=door) as client:
@@ -90,6 +93,23 @@ def test_the_engine_is_left_within_a_second(house: TestHouse, engine: SilentEngi
     assert engine.requests == taken + 1
     wait_until(lambda: engine.closed == closed + 1, "the engine's connection is closed", seconds=1.0)
     assert time.monotonic() - left < 1.0
+    wait_until(
+        lambda: UsageRecord.objects.filter(model="silent", outcome="cancelled").count() == rows + 1,
+        "it is in the ledger as cancelled",
+    )
+
+
+@pytest.mark.parametrize("door", ["relay", "web"])
+def test_a_client_that_does_not_read_holds_no_engine(house: TestHouse, engine: SilentEngine, door: str) -> None:
+    many = EVENT * (32 * 1024 * 1024 // len(EVENT))  # more than sockets and processes between take in
+    engine.told = STREAM_HEAD + b"%x\r\n%b\r\n" % (len(many), many)
+    closed = engine.closed
+    rows = UsageRecord.objects.filter(model="silent", outcome="cancelled").count()
+    body: dict[str, Any] = {"model": "silent", "messages": [{"role": "user", "content": "x"}], "stream": True}
+    with house.client(door=door) as client, client.stream("POST", CHAT, json=body) as response:
+        pieces = response.iter_raw()  # held: the client closes when this goes
+        next(pieces)
+        wait_until(lambda: engine.closed == closed + 1, "the engine is left", seconds=10.0)
     wait_until(
         lambda: UsageRecord.objects.filter(model="silent", outcome="cancelled").count() == rows + 1,
         "it is in the ledger as cancelled",
