@@ -112,6 +112,7 @@ class Follower:
             future = self._pending[digest] = asyncio.get_running_loop().create_future()
             if self._resolver is None or self._resolver.done():
                 self._resolver = self._spawn(self._resolve_pending())
+                self._resolver.add_done_callback(self._resolver_ended)
         try:
             await asyncio.shield(future)
         except SourceUnavailable as error:
@@ -206,6 +207,17 @@ class Follower:
                 future = self._pending.pop(digest)
                 if not future.done():
                     future.set_result(None)
+
+    def _resolver_ended(self, task: asyncio.Task[None]) -> None:
+        """Whatever it died of, nobody may wait for it for ever."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error("keys_not_resolved", exc_info=error)
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(SourceUnavailable("keys could not be read"))
+                future.exception()
+        self._pending.clear()
 
     async def _read(self, call: Callable[[], T], *, deadline: float = _READ_DEADLINE_SECONDS) -> T:
         try:

@@ -314,3 +314,17 @@ async def test_a_hint_hastens_the_poll(house: House) -> None:
 
 async def test_a_mark_is_asked_of_the_ledger(house: House) -> None:
     assert await house.follower.read_mark(uuid4()) == 7
+
+
+async def test_nobody_waits_for_a_read_that_died_of_something_else(house: House) -> None:
+    def odd() -> None:
+        raise ValueError("a row that nobody thought of")
+
+    house.source.before_find = odd
+    async with asyncio.timeout(5):
+        for _ in range(2):
+            with pytest.raises(SnapshotStale):
+                await house.follower.resolve("digest")
+        house.source.before_find = lambda: None
+        await house.follower.resolve("digest")
+    assert house.snapshot.knows("digest")
