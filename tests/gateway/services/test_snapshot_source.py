@@ -160,7 +160,6 @@ async def _within(seconds: float, condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.shows("G28")
 async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: Follower) -> None:
     tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
     new = await _other_thread(create_api_key, tenant, name="k", actor=SYSTEM)

@@ -132,7 +132,6 @@ def test_a_stop_row_drains_and_a_fenced_engine_does_not() -> None:
     assert (asked.drain_seconds, fenced.drain_seconds) == (30.0, 0.0)
 
 
-@pytest.mark.shows("P5")
 def test_engines_start_one_after_the_other_on_a_device() -> None:
     assert kinds(decided([wish(A, token=1), wish(B, token=2)], [])) == [("Start", A)]
     assert decided([wish(A, token=1), wish(B, token=2)], [engine(A, Phase.LOADING)]) == []
