@@ -84,26 +84,43 @@ async def open_response(exchange: Exchange) -> HttpResponseBase:
         await exchange.aclose()
         response = HttpResponse(first, status=head.status)
     else:
-        response = StreamingHttpResponse(_chunks(exchange, first), status=head.status)
+        response = StreamingHttpResponse(_Stream(exchange, first), status=head.status)
         # A client that leaves while the response is on its way to the server: nobody begins to read it.
         weakref.finalize(response, _close_unread, exchange, asyncio.get_running_loop()).atexit = False
     _set_headers(response, head.headers)
     return response
 
 
-async def _chunks(exchange: Exchange, first: bytes) -> AsyncIterator[bytes]:
-    try:
-        yield first
-        while not exchange.finished:
-            chunk = await exchange.next_chunk()
-            if chunk:
-                yield chunk
-    finally:
-        await exchange.aclose()
+class _Stream:
+    """What a streaming response iterates over.
+
+    Django closes it with the response, also when sending was given up in the middle: a generator alone would hold
+    its exchange until it is collected, whenever that is.
+    """
+
+    def __init__(self, exchange: Exchange, first: bytes) -> None:
+        self._exchange = exchange
+        self._first = first
+        self._loop = asyncio.get_running_loop()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        exchange = self._exchange
+        try:
+            yield self._first
+            while not exchange.finished:
+                chunk = await exchange.next_chunk()
+                if chunk:
+                    yield chunk
+        finally:
+            await exchange.aclose()
+
+    def close(self) -> None:
+        """Called by Django on a thread of its own."""
+        _close_unread(self._exchange, self._loop)
 
 
 def _close_unread(exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
-    """The response is gone, on whatever thread; its exchange must not outlive it."""
+    """The response is closed or gone, on whatever thread; its exchange must not outlive it."""
     if exchange.finished or loop.is_closed():
         return
     with contextlib.suppress(RuntimeError):  # closed meanwhile
