@@ -90,9 +90,15 @@ async def _wire(url: str, port: int, open_gate: asyncio.Event) -> AsyncIterator[
         sink.close()
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await open_gate.wait()
-        there, back = await asyncio.open_connection(str(address["host"]), int(str(address["port"])))
-        await asyncio.gather(copy(reader, back), copy(there, writer))
+        try:
+            await open_gate.wait()
+            there, back = await asyncio.open_connection(str(address["host"]), int(str(address["port"])))
+            try:
+                await asyncio.gather(copy(reader, back), copy(there, writer))
+            finally:
+                back.transport.abort()
+        finally:
+            writer.transport.abort()  # from 3.12 on a server's end waits for its connections
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ways.add(asyncio.create_task(forward(reader, writer)))
