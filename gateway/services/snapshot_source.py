@@ -25,8 +25,7 @@ from gateway.relay.rows import (
     SourceUnavailable,
     TenantRow,
 )
-from gpupool.models import Model
-from gpupool.selectors import ReadyEndpoint, get_endpoints, list_ready_endpoints
+from gpupool.selectors import ReadyEndpoint, get_endpoints, get_models, list_models, list_ready_endpoints
 from tenants.models import ApiKey, Grant, GrantEffect, LedgerMark, Tenant, TenantState
 from tenants.policies.rbac import GrantRule
 
@@ -146,11 +145,10 @@ def _tenant_rows(ids: Sequence[UUID] | None) -> list[Row]:
 
 
 def _model_rows(ids: Sequence[UUID] | None) -> list[Row]:
-    models = Model.objects.all()
-    if ids is not None:
-        models = models.filter(pk__in=ids)
+    """Models that a version serves: the others are gone from the door."""
+    models = list_models() if ids is None else get_models(ids)
     return [
-        ModelRow(id=m.pk, name=m.name, tenant_id=m.tenant_id, created=int(m.created_at.timestamp())) for m in models
+        ModelRow(id=m.id, name=m.name, tenant_id=m.tenant_id, created=int(m.created_at.timestamp())) for m in models
     ]
 
 

@@ -20,6 +20,8 @@ from gateway.relay.follower import Follower
 from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, KeyRow, SourceUnavailable, TenantRow
 from gateway.relay.snapshot import Snapshot, digest_credential
 from gateway.services.snapshot_source import DatabaseSnapshotSource
+from gpupool.models import ModelVersion
+from gpupool.services import retire_version, serve_version
 from gpupool.services.instances import set_probed_state
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, LedgerMark, TenantState
@@ -85,6 +87,17 @@ def test_only_ready_instances_are_endpoints(source: DatabaseSnapshotSource) -> N
     set_probed_state(ready.pk, healthy=False, reason="Gone.", actor=SYSTEM)
     assert source.load_objects(ENDPOINTS, [ready.pk]).rows == []
     assert source.load_section(ENDPOINTS).rows == []
+
+
+def test_a_model_that_no_version_serves_is_gone_from_the_door_and_may_come_back(source: DatabaseSnapshotSource) -> None:
+    attach("m", 21000)
+    version = ModelVersion.objects.get(model__name="m")
+    for change, there in ((retire_version, False), (serve_version, True)):
+        before = current_epoch(Section.MODELS)
+        change(version.pk, actor=SYSTEM)
+        assert current_epoch(Section.MODELS) > before
+        assert [row.id for row in source.load_section(MODELS).rows] == [version.model_id] * there
+        assert [row.id for row in source.load_objects(MODELS, [version.model_id]).rows] == [version.model_id] * there
 
 
 def test_pruned_changes_are_told(source: DatabaseSnapshotSource) -> None:
