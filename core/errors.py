@@ -1,10 +1,10 @@
 """One tree of errors: each carries the HTTP status, OpenAI `type` and `code` it is told as.
 
-`render_openai` is the only place that turns one into bytes for an OpenAI client; both doors
-(relay and DRF) use it, so that their answers are the same bytes.
+`render_openai` and `render_anthropic` are the only places that turn one into bytes for a client; both doors
+(relay and DRF) use them, so that their answers are the same bytes.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -113,6 +113,13 @@ class Unavailable(GatehouseError):
     default_message = "The gateway cannot serve this request now."
 
 
+class NotSupported(InvalidRequest):
+    """The model is there, but none of its engines can do what is asked."""
+
+    code = "unsupported_by_model"
+    default_message = "The model's engine does not support this."
+
+
 class NoReadyInstance(Unavailable):
     code = "no_ready_instance"
     default_message = "No instance of this model is ready."
@@ -175,6 +182,43 @@ def render_openai(error: GatehouseError) -> bytes:
 def render_openai_event(error: GatehouseError) -> bytes:
     """The same as one SSE event, for a stream that has already begun. No `[DONE]` follows it."""
     return b"data: " + render_openai(error) + b"\n\n"
+
+
+class _AnthropicError(msgspec.Struct):
+    type: str
+    message: str
+
+
+class _AnthropicBody(msgspec.Struct):
+    error: _AnthropicError
+    request_id: str
+    type: str = "error"
+
+
+_ANTHROPIC_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""Source: Anthropic's API reference, "Errors"."""
+
+
+def render_anthropic(error: GatehouseError, request_id: str) -> bytes:
+    """The body of an error in Anthropic's shape."""
+    default = "invalid_request_error" if error.status < 500 else "api_error"
+    kind = _ANTHROPIC_TYPES.get(error.status, default)
+    return _encoder.encode(_AnthropicBody(_AnthropicError(kind, error.message), request_id))
+
+
+def render_anthropic_event(error: GatehouseError, request_id: str) -> bytes:
+    """The same as one SSE event, for a stream that has already begun. No `message_stop` follows it."""
+    return b"event: error\ndata: " + render_anthropic(error, request_id) + b"\n\n"
 
 
 def error_headers(error: GatehouseError) -> list[tuple[bytes, bytes]]:

@@ -18,19 +18,27 @@ _SCHEME = "bearer"
 
 
 def read_credential(request: Any) -> str:
-    """The key that a request carries as `Authorization: Bearer KEY`. Raises Unauthenticated without one.
+    """The key that a request carries as `Authorization: Bearer KEY`, or else as Anthropic's `x-api-key: KEY`.
 
-    `request` is a SlimRequest or DRF's Request.
+    `request` is a SlimRequest or DRF's Request. Raises Unauthenticated without one, or with two that differ.
     """
     if isinstance(request, SlimRequest):
         # Given twice it is none, as for Django: who is before us may have looked at the other one.
-        given = [value for name, value in request.headers if name == b"authorization"]
-        raw = b",".join(given).decode("latin-1")
+        raw = other = ""
+        for name, value in request.headers:
+            if name == b"authorization":
+                raw = f"{raw},{value.decode('latin-1')}" if raw else value.decode("latin-1")
+            elif name == b"x-api-key":
+                other = f"{other},{value.decode('latin-1')}" if other else value.decode("latin-1")
     else:
         raw = request.META.get("HTTP_AUTHORIZATION", "")
+        other = request.META.get("HTTP_X_API_KEY", "")
+    other = other.strip()
+    if not raw and other:
+        return other
     scheme, _, credential = raw.partition(" ")
     credential = credential.strip()
-    if scheme.lower() != _SCHEME or not credential:
+    if scheme.lower() != _SCHEME or not credential or (other and other != credential):
         raise Unauthenticated()
     return credential
 

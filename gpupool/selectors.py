@@ -36,6 +36,7 @@ class ReadyEndpoint:
     served_name: str
     authorization: str | None  # value of the header sent upstream; never log it
     slots: int | None
+    tls: bool = False  # https
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def _endpoint(instance: Instance) -> ReadyEndpoint:
         served_name=instance.version.served_name,
         authorization=engine_authorization(instance.credential_variable),
         slots=instance.slots,
+        tls=instance.tls,
     )
 
 

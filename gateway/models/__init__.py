@@ -1,0 +1,3 @@
+"""What the gateway keeps."""
+
+from gateway.models.response import StoredResponse as StoredResponse

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gateway.relay.plan import Usage, UsageSource
+from gateway.relay.plan import Api, Usage, UsageSource
 from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, scan_members
 from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, EventTooLarge, event_fields, with_data
 
 _NOTHING: Final = frozenset({b"", b"null", b'""', b"[]", b"{}"})
 _ABSENT: Final = msgspec.Raw(b"")
+_WITH_CHOICES: Final = frozenset({Api.CHAT, Api.COMPLETIONS})
 _model_member = re.compile(rb'"model"[ \t]*:[ \t]*')
 
 
@@ -39,6 +40,7 @@ class _PromptDetails(msgspec.Struct):
 class _UsageFields(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -48,18 +50,24 @@ _usages = msgspec.json.Decoder(_UsageFields)
 _strings = msgspec.json.Decoder(str)
 
 
-def read_usage(raw: bytes) -> Usage | None:
-    """Token counts from an OpenAI `usage` object; None where it says nothing that can be used."""
+def read_usage(raw: bytes, *, nothing_comes_out: bool = False) -> Usage | None:
+    """Token counts from an OpenAI `usage` object; None where it says nothing that can be used.
+
+    `nothing_comes_out`: the total is what went in, as rerankers say it.
+    """
     try:
         fields = _usages.decode(raw)
     except msgspec.DecodeError:
         return None
-    counts = (fields.prompt_tokens, fields.completion_tokens)
+    prompt_tokens = fields.prompt_tokens
+    if nothing_comes_out and prompt_tokens is None:
+        prompt_tokens = fields.total_tokens
+    counts = (prompt_tokens, fields.completion_tokens)
     if counts == (None, None) or any(count is not None and count < 0 for count in counts):
         return None
     details = fields.prompt_tokens_details
     return Usage(
-        input_tokens=fields.prompt_tokens,
+        input_tokens=prompt_tokens,
         cached_tokens=details.cached_tokens if details else None,
         output_tokens=fields.completion_tokens,
         source=UsageSource.ENGINE,
@@ -70,7 +78,7 @@ class CompletionStream:
     """A streamed answer on its way to the client.
 
     Until the first content, events are held back (comments are not): if the engine fails before it,
-    another can be asked and the client never knows. `feed` returns what may be told now.
+    another can be asked and the client never knows. `take` returns what may be told now.
     """
 
     __slots__ = (
@@ -86,6 +94,7 @@ class CompletionStream:
         "committed",
         "content_events",
         "done",
+        "ended",
         "engine_request_id",
         "error",
         "finish_reasons",
@@ -99,6 +108,7 @@ class CompletionStream:
         self.progress = 0  # events that are more than a heartbeat
         self.finish_reasons = 0  # choices that have said why they ended
         self.done = False  # [DONE] has come
+        self.ended = False  # the engine has ended the body
         self.error: bytes | None = None  # the data of the engine's error event
         self.usage: Usage | None = None
         self.engine_request_id: str | None = None
@@ -112,10 +122,15 @@ class CompletionStream:
         self._needle = b""
         self._replacement = b""
 
-    def feed(self, data: bytes) -> bytes:
-        """Take bytes from the engine; returns bytes for the client, b"" if there are none yet.
+    @property
+    def over(self) -> bool:
+        """Nothing more of it is to be read."""
+        return self.done or self.ended or self.error is not None
 
-        Stops at [DONE] (included) and before an error event (`error` then holds its data).
+    def take(self, data: bytes) -> list[bytes]:
+        """Take bytes from the engine; returns whole events for the client, none if there are none yet.
+
+        Stops at [DONE] (included, the last one) and before an error event (`error` then holds its data).
         Raises EventTooLarge.
         """
         out: list[bytes] = []
@@ -123,9 +138,9 @@ class CompletionStream:
             self._take(event, out)
             if self.done or self.error is not None:
                 break
-        return out[0] if len(out) == 1 else b"".join(out)
+        return out
 
-    def end(self) -> bytes:
+    def take_rest(self) -> list[bytes]:
         """The engine has ended the body: what may still be told of it.
 
         An unfinished event is taken as whole when it can be understood (some engines leave out the
@@ -133,11 +148,12 @@ class CompletionStream:
         """
         out: list[bytes] = []
         rest = self._splitter.rest
-        if not self.done and self.error is None and _is_whole(rest):
+        if not self.over and _is_whole(rest):
             self._take(rest + (b"\n" if rest.endswith((b"\n", b"\r")) else b"\n\n"), out)
         if self.finish_reasons and not self.committed:
             self._commit(out)
-        return b"".join(out)
+        self.ended = True
+        return out
 
     def _take(self, event: bytes, out: list[bytes]) -> None:
         if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
@@ -265,7 +281,7 @@ class _Whole(msgspec.Struct, gc=False):
 _wholes = msgspec.json.Decoder(_Whole)
 
 
-def read_whole(body: bytes, *, client_model: str) -> WholeAnswer:
+def read_whole(api: Api, body: bytes, *, client_model: str) -> WholeAnswer:
     """Read a non-streamed answer. Raises MalformedJson when it is not a JSON object."""
     try:
         whole = _wholes.decode(body)
@@ -275,9 +291,9 @@ def read_whole(body: bytes, *, client_model: str) -> WholeAnswer:
     identity = bytes(whole.id)
     return WholeAnswer(
         body=_rename(body, bytes(whole.model), msgspec.json.encode(client_model)),
-        usage=read_usage(usage) if usage else None,
+        usage=read_usage(usage, nothing_comes_out=api not in _WITH_CHOICES) if usage else None,
         engine_request_id=_text(identity),
-        content_bytes=0 if usage else _content_bytes(bytes(whole.choices)),
+        content_bytes=0 if usage or api not in _WITH_CHOICES else _content_bytes(bytes(whole.choices)),
         error=body if bytes(whole.error) not in _NOTHING else None,
     )
 

@@ -29,16 +29,17 @@ from core.errors import (
 )
 from core.ids import uuid7
 from core.telemetry.scrapers import check_scraper
+from gateway.relay.dialects.base import render_error
 from gateway.relay.exchange import Deadlines, Exchange
-from gateway.relay.guards import ABORT, ON_LEAVING, ClientGone, Message, Receive, read_body
+from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
+from gateway.relay.routes import INFERENCE
 from gateway.relay.upstream import UpstreamClient
 
 Scope = dict[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
 _TICK_SECONDS: Final = 0.25
-_INFERENCE: Final = {"/v1/chat/completions": Api.CHAT, "/v1/completions": Api.COMPLETIONS}
 _JSON: Final = (b"content-type", b"application/json")
 
 log = structlog.get_logger(__name__)
@@ -82,10 +83,11 @@ class _Interruption(Enum):
 class _Call:
     """One inference request under way."""
 
-    __slots__ = ("ended", "exchange", "interruption", "late", "late_at", "request_id", "started", "task")
+    __slots__ = ("api", "ended", "exchange", "interruption", "late", "late_at", "request_id", "started", "task")
 
-    def __init__(self, task: asyncio.Task[Any], request_id: UUID) -> None:
+    def __init__(self, task: asyncio.Task[Any], request_id: UUID, api: Api) -> None:
         self.task = task
+        self.api = api
         self.request_id = request_id
         self.exchange: Exchange | None = None
         self.started = False  # the response's head is sent
@@ -154,7 +156,7 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        api = _INFERENCE.get(scope["path"])
+        api = INFERENCE.get(scope["path"])
         if api is not None and scope["method"] == "POST":
             await self._infer(api, scope, receive, send)
         else:
@@ -165,7 +167,7 @@ class Door:
     async def _infer(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
         assert task is not None
-        call = _Call(task, uuid7())
+        call = _Call(task, uuid7(), api)
         self._calls.add(call)
         if self._ticker is None:
             self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
@@ -180,9 +182,8 @@ class Door:
                 on_leaving(call.client_left)
             else:
                 watcher = asyncio.create_task(_watch(receive, call))
-            await self._carry(
-                call, SlimRequest(call.request_id, api, scope["path"], scope["headers"], body, received_at), send
-            )
+            request = SlimRequest(call.request_id, api, scope["path"], scope["headers"], body, received_at)
+            await self._carry(call, request, scope, send)
         except GatehouseError as error:
             await self._refuse(call, error, send)
         except ClientGone:
@@ -206,7 +207,7 @@ class Door:
             if watcher is not None and not watcher.done() and not call.started:
                 watcher.cancel()
 
-    async def _carry(self, call: _Call, request: SlimRequest, send: Send) -> None:
+    async def _carry(self, call: _Call, request: SlimRequest, scope: Scope, send: Send) -> None:
         decision = await self._pipeline.prepare(request)
         match decision:
             case Ready():
@@ -226,9 +227,10 @@ class Door:
         call.late = _Interruption.SEND_LATE
         call.late_at = self._tick_count + self._send_ticks
         await send({"type": "http.response.start", "status": head.status, "headers": head.headers})
+        write = scope.get(WRITE)
         while True:
             call.late_at = None
-            chunk = await exchange.next_chunk()
+            chunk = await exchange.next_chunk(write)
             call.late_at = self._tick_count + self._send_ticks
             if exchange.finished:
                 call.ended = True
@@ -239,7 +241,7 @@ class Door:
     async def _refuse(self, call: _Call, error: GatehouseError, send: Send) -> None:
         if call.started:
             return
-        body = render_openai(error)
+        body = render_error(call.api, error, call.request_id)
         headers = [
             *error_headers(error),
             (b"content-length", b"%d" % len(body)),
@@ -321,7 +323,7 @@ def _ticks(seconds: float) -> int:
 
 
 def _allowed_methods(path: str) -> bytes:
-    if path in _INFERENCE:
+    if path in INFERENCE:
         return b"POST, OPTIONS"
     if path in ("/healthz", "/readyz", "/metrics", "/v1/models") or (path.startswith("/v1/models/") and path[11:]):
         return b"GET, HEAD, OPTIONS"

@@ -2,16 +2,19 @@
 
 from typing import Final
 
-from gateway.relay.plan import ParsedBody, Usage, UsageSource
+from gateway.relay.plan import Api, Usage, UsageSource, Work
 
+_PROMPTS: Final = frozenset({"messages", "prompt", "input", "query", "documents"})
 _BYTES_PER_TOKEN: Final = 4  # near the mean of English text in common tokenizers
 
 
-def estimate_usage(parsed: ParsedBody, *, content_events: int | None, content_bytes: int) -> Usage:
+def estimate_usage(work: Work, *, content_events: int | None, content_bytes: int) -> Usage:
     """Input: bytes of the prompt / 4. Output: content events of a stream, else bytes of the content / 4."""
-    _, _, start, end = parsed.spans.get("messages") or parsed.spans.get("prompt") or (0, 0, 0, 0)
+    if work.api is Api.TOKENIZE:
+        return Usage()  # nothing is computed with the tokens
+    size = sum(span[3] - span[2] for name, span in work.parsed.spans.items() if name in _PROMPTS)
     return Usage(
-        input_tokens=_tokens(end - start),
+        input_tokens=_tokens(size),
         output_tokens=_tokens(content_bytes) if content_events is None else content_events,
         source=UsageSource.ESTIMATED,
     )

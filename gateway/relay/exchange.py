@@ -5,31 +5,23 @@ a client that leaves. The ticket is settled exactly once, before the last byte i
 """
 
 import asyncio
-from dataclasses import dataclass
+import re
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import structlog
 
 from core.clock import Clock
-from core.errors import (
-    GatehouseError,
-    NoReadyInstance,
-    UpstreamFailure,
-    error_headers,
-    render_openai,
-    render_openai_event,
-)
-from gateway.relay.completion import CompletionStream, read_whole
-from gateway.relay.connection import BadResponse, ConnectionLost, UpstreamError, UpstreamResponse
-from gateway.relay.engine_errors import error_of_answer, error_of_event, error_of_transport
+from core.errors import GatehouseError, NoReadyInstance, error_headers
+from gateway.relay.attempt import Attempt, AttemptFailed, Deadlines, Write
+from gateway.relay.connection import BadResponse, UpstreamError
+from gateway.relay.dialects.base import DialectStream, render_error, render_error_event
+from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.estimate import estimate_usage
-from gateway.relay.inflated import InflatedResponse
 from gateway.relay.plan import Endpoint, Outcome, Ready, Settlement, Usage
-from gateway.relay.request_head import request_head
-from gateway.relay.splice import MalformedJson, splice
-from gateway.relay.sse import EventTooLarge
-from gateway.relay.upstream import Origin, UpstreamClient
+from gateway.relay.upstream import UpstreamClient
+
+__all__ = ["CLIENT_LEFT", "MAX_ATTEMPTS", "Deadlines", "Exchange", "ResponseHead"]
 
 MAX_ATTEMPTS: Final = 3
 CLIENT_LEFT: Final = 499
@@ -37,24 +29,10 @@ CLIENT_LEFT: Final = 499
 
 log = structlog.get_logger(__name__)
 
-_ERROR_BODY_BYTES: Final = 64 * 1024
-_ERROR_BODY_SECONDS: Final = 5.0
-_TAIL_SECONDS: Final = 1.0  # for what comes after [DONE], so that the connection can be used again
-_RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
-_BACK_PRESSURE: Final = frozenset({429, 503})
 _JSON: Final = (b"content-type", b"application/json")
 _STREAM_HEADERS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Longest waits of one request, in seconds. Heartbeats of an engine are no progress."""
-
-    connect_seconds: float = 2.0
-    first_token_seconds: float = 120.0  # of a streamed answer: its first content
-    inter_token_seconds: float = 30.0  # of a streamed answer: from content to content
-    total_seconds: float = 600.0
-    answer_bytes: int = 64 * 1024 * 1024  # bound of a non-streamed answer, which is held whole
+_KEEP_ALIVE: Final = b": keep-alive\n\n"
+_word = re.compile(rb"[\w.@+-]{4,}")
 
 
 class ResponseHead(NamedTuple):
@@ -64,16 +42,6 @@ class ResponseHead(NamedTuple):
     headers: list[tuple[bytes, bytes]]
 
 
-class _AttemptFailed(Exception):
-    """One attempt is over; `retry`: another endpoint may be asked if no content was told yet."""
-
-    def __init__(self, error: GatehouseError, *, retry: bool, engine_fault: bool) -> None:
-        self.error = error
-        self.retry = retry
-        self.engine_fault = engine_fault
-        super().__init__(error.message)
-
-
 class Exchange:
     """Carries `ready` to one engine, and to another if that one fails before the first content."""
 
@@ -81,50 +49,55 @@ class Exchange:
         self.finished = False
         """The last bytes have been handed out."""
         self._ready = ready
+        self._work = ready.work
         self._client = client
         self._now = clock.monotonic
         self._deadlines = deadlines
         self._ends_at = ready.request.received_at + deadlines.total_seconds
-        self._request_id = str(ready.request.request_id).encode()
+        # Silence after which a stream's client is told that we live; None: never.
+        self._quiet = deadlines.keep_alive_seconds if ready.keep_alive and ready.work.parsed.stream else None
         self._head: ResponseHead | None = None
         self._pending = b""
-        self._endpoint: Endpoint | None = None  # of the attempt in flight
+        self._endpoint: Endpoint | None = None  # chosen, and counted as in use
         self._last_endpoint: Endpoint | None = None
-        self._response: UpstreamResponse | InflatedResponse | None = None
-        self._stream: CompletionStream | None = None
+        self._attempt: Attempt | None = None
+        self._dialect_stream: DialectStream | None = None
         self._content_told = False
         self._tried: frozenset[UUID] = frozenset()
         self._attempts = 0
-        self._progress_seen = 0
-        self._due = self._ends_at  # monotonic seconds at which the next content is late
         self._ttft_seconds: float | None = None
         self._usage: Usage | None = None
         self._answer_content_bytes = 0
+        self._content_events: int | None = None  # of a stream
         self._engine_request_id: str | None = None
         self._aborted: GatehouseError | None = None
         self._cancelled_by_abort: asyncio.Task[Any] | None = None
-        self._late_failure: _AttemptFailed | None = None
+        self._late_failure: AttemptFailed | None = None
         self._settlement: Settlement | None = None
 
     async def open(self) -> ResponseHead:
         """Status and headers, once the first bytes for the client are there.
 
-        Never raises a GatehouseError: a failure is an answer too, an error body in OpenAI's shape.
+        Never raises a GatehouseError: a failure is an answer too, an error body in the client's shape.
         """
-        self._pending = await self._produce()
+        self._pending = await self._produce(None)
         head = self._head
         if head is None:
             head = self._head = ResponseHead(200, [*_STREAM_HEADERS, *self._own_headers()])
         return head
 
-    async def next_chunk(self) -> bytes:
-        """The next bytes, b"" at the end (`finished` is true from the last bytes on)."""
+    async def next_chunk(self, write: Write | None = None) -> bytes:
+        """The next bytes, b"" at the end (`finished` is true from the last bytes on).
+
+        With `write`, bytes of a stream are handed to it as they come, for as long as it returns True; what is
+        returned comes after them, and b"" may then also mean that the client does not keep up.
+        """
         if self._pending:
             chunk, self._pending = self._pending, b""
         elif self._settlement is not None:
             chunk = b""
         else:
-            chunk = await self._produce()
+            chunk = await self._produce(write)
         self.finished = self._settlement is not None
         return chunk
 
@@ -136,9 +109,7 @@ class Exchange:
         if self._settlement is not None or self._aborted is not None:
             return
         self._aborted = error
-        if self._response is not None:
-            self._response.fail(ConnectionLost("aborted"))
-        else:  # connecting, or waiting for the answer's head
+        if self._attempt is None or not self._attempt.abort():  # connecting
             self._cancelled_by_abort = task
             task.cancel()
 
@@ -158,35 +129,42 @@ class Exchange:
 
     # Bytes, over as many attempts as it takes
 
-    async def _produce(self) -> bytes:
+    async def _produce(self, write: Write | None) -> bytes:
         """The next bytes for the client; settled when they are the last."""
         while True:
             failure = self._late_failure
             if failure is None:
                 try:
-                    if self._response is None:
-                        await self._attempt()
-                    if self._stream is None:
-                        return await self._read_whole()
-                    return await self._read_stream(self._stream)
+                    attempt = self._attempt or self._begin_attempt()
+                    if not attempt.opened and not await attempt.open(self._quiet):
+                        return self._say_alive()
+                    if attempt.stream is None:
+                        return await self._tell_whole(attempt)
+                    chunk = await self._tell_stream(attempt, write)
+                    if chunk is None:
+                        return self._say_alive()
+                    if chunk or write is not None or self._settlement is not None:
+                        return chunk
+                    continue
                 except UpstreamError as error:
-                    self._log_attempt(f"{type(error).__name__}: {error}")
-                    failure = _AttemptFailed(error_of_transport(error), retry=True, engine_fault=True)
-                except _AttemptFailed as error:
+                    said = error.said if isinstance(error, BadResponse) else b""
+                    self._log_attempt(f"{type(error).__name__}: {error}", said=said)
+                    failure = AttemptFailed(error_of_transport(error), retry=True, engine_fault=True)
+                except AttemptFailed as error:
                     if error.engine_fault:
-                        self._log_attempt(f"{error.error.status} {error.error.code}")
+                        self._log_attempt(error.reason)
                     failure = error
                 except asyncio.CancelledError:
                     if self._aborted is None or self._cancelled_by_abort is None:
                         raise
                     self._cancelled_by_abort.uncancel()
-                    failure = _AttemptFailed(self._aborted, retry=False, engine_fault=False)
+                    failure = AttemptFailed(self._aborted, retry=False, engine_fault=False)
             self._end_attempt(failed=failure.engine_fault and self._aborted is None)
             if self._aborted is not None or self._content_told or not failure.retry or not self._may_try_again():
                 return await self._fail(self._aborted or failure.error)
 
-    def _log_attempt(self, reason: str) -> None:
-        """Log why an engine is at fault; never in its own words, which may quote the prompt."""
+    def _log_attempt(self, reason: str, *, said: bytes = b"") -> None:
+        """Log why an engine is at fault. What it said is quoted without the words of the prompt."""
         endpoint = self._last_endpoint
         log.warning(
             "attempt_failed",
@@ -194,10 +172,11 @@ class Exchange:
             instance_id=str(endpoint.instance_id) if endpoint else None,
             attempt=self._attempts,
             reason=reason,
+            **({"said": _quote(said, self._ready.request.body)} if said else {}),
         )
 
     def _may_try_again(self) -> bool:
-        if self._attempts >= MAX_ATTEMPTS or self._total_left() <= 0:
+        if self._attempts >= MAX_ATTEMPTS or self._now() >= self._ends_at:
             return False
         return self._pick() is not None
 
@@ -208,163 +187,110 @@ class Exchange:
             self._ready.picker.started(endpoint)
         return endpoint
 
-    async def _attempt(self) -> None:
-        """Send the request to an endpoint and wait for the head of its answer."""
+    def _begin_attempt(self) -> Attempt:
         endpoint = self._endpoint or self._pick()
         if endpoint is None:
-            raise _AttemptFailed(NoReadyInstance(retry_after_seconds=1.0), retry=False, engine_fault=False)
-        ready = self._ready
-        parsed = ready.parsed
-        now = self._now()
+            raise AttemptFailed(NoReadyInstance(retry_after_seconds=1.0), retry=False, engine_fault=False)
         self._last_endpoint = endpoint
         self._attempts += 1
         self._tried |= {endpoint.instance_id}
-        self._due = min(self._ends_at, now + self._deadlines.first_token_seconds)
-        self._progress_seen = 0
-        self._stream = None
-        left = max(0.0, self._ends_at - now)
-        body = splice(ready.request.body, parsed, served_name=endpoint.served_name)
-        response: UpstreamResponse | InflatedResponse
-        response = self._response = await self._client.request(
-            Origin(endpoint.host, endpoint.port),
-            request_head(ready.request, endpoint, self._request_id, stream=parsed.stream, body_bytes=len(body)),
-            body,
-            connect_seconds=min(self._deadlines.connect_seconds, left),
-            head_seconds=min(self._deadlines.first_token_seconds, left) if parsed.stream else left,
+        self._dialect_stream = None
+        attempt = self._attempt = Attempt(
+            self._ready.request,
+            self._work,
+            endpoint,
+            self._client,
+            self._deadlines,
+            now=self._now,
+            ends_at=self._ends_at,
         )
-        if response.content_encoding:
-            response = self._response = InflatedResponse(response, self._deadlines.answer_bytes)
-        if response.status != 200:
-            raise await self._refused(endpoint, response)
-        if response.content_type.startswith(b"text/event-stream"):
-            if not parsed.stream:
-                raise BadResponse("a stream where none was asked for")
-            self._stream = CompletionStream(client_model=parsed.model, drop_usage=not parsed.include_usage)
+        return attempt
 
-    async def _refused(self, endpoint: Endpoint, response: UpstreamResponse | InflatedResponse) -> _AttemptFailed:
-        """The failure that an error answer amounts to."""
-        status = response.status
-        try:
-            body = await self._read_body(response, _ERROR_BODY_BYTES, min(_ERROR_BODY_SECONDS, self._total_left()))
-        except UpstreamError:
-            body = b""  # its status says enough
-        error = error_of_answer(
-            status,
-            body,
-            retry_after=response.header(b"retry-after"),
-            served_name=endpoint.served_name,
-            client_model=self._ready.parsed.model,
-        )
-        fault = error.status >= 500 and status not in _BACK_PRESSURE
-        return _AttemptFailed(error, retry=status in _RETRIED, engine_fault=fault)
+    def _say_alive(self) -> bytes:
+        dialect = self._work.dialect
+        return _KEEP_ALIVE if dialect is None else dialect.keep_alive
 
-    async def _read_stream(self, stream: CompletionStream) -> bytes:
-        """Bytes for the client from a stream under way."""
-        response = self._response
-        assert response is not None
-        deadlines = self._deadlines
-        while True:
-            now = self._now()
-            if self._progress_seen != stream.progress:
-                # The wait for the next content begins here and not where the last one came: between
-                # the two it was the client who made the engine wait.
-                self._progress_seen = stream.progress
-                self._due = min(self._ends_at, now + deadlines.inter_token_seconds)
-            data = await response.read(max(0.0, self._due - now))
-            ended = not data
+    async def _tell_stream(self, attempt: Attempt, write: Write | None) -> bytes | None:
+        """Bytes for the client from a stream under way; None when there was nothing for a while."""
+        stream, dialect = attempt.stream, self._work.dialect
+        assert stream is not None
+        events = await attempt.read_stream(self._quiet, write if dialect is None else None)
+        if events is None:
+            return None
+        if self._ttft_seconds is None and stream.content_events:
+            self._ttft_seconds = self._now() - self._ready.request.received_at
+        translated: DialectStream | None = None
+        if dialect is None:
+            out = events[0] if len(events) == 1 else b"".join(events)
+        else:
+            translated = self._dialect_stream
+            if translated is None:
+                translated = self._dialect_stream = dialect.stream()
+            out = b"".join([translated.feed(event) for event in (events[:-1] if stream.done else events)])
+        self._content_told = stream.committed
+        if not stream.over:
+            return out
+        failure = None if stream.done else attempt.failure()
+        if failure is not None:
+            if not out:
+                raise failure
+            self._late_failure = failure
+            return out
+        if translated is not None:
+            out += await translated.finish()
+        return await self._succeed(out)
+
+    async def _tell_whole(self, attempt: Attempt) -> bytes:
+        answer = await attempt.read_whole()
+        body = answer.body
+        if self._work.dialect is not None:
             try:
-                out = stream.end() if ended else stream.feed(data)
-            except EventTooLarge as error:
-                raise BadResponse(str(error)) from error
-            if self._ttft_seconds is None and stream.content_events:
-                self._ttft_seconds = self._now() - self._ready.request.received_at
-            self._content_told = stream.committed
-            if stream.error is not None or (ended and not stream.done):
-                failure = self._stream_failure(stream)
-                if failure is not None:
-                    if not out:
-                        raise failure
-                    self._late_failure = failure
-                    return out
-            if stream.done or ended:
-                return await self._succeed(out)
-            if out:
-                return out
-
-    def _stream_failure(self, stream: CompletionStream) -> _AttemptFailed | None:
-        """Of a stream that said an error, or ended without [DONE]."""
-        if stream.error is not None:
-            return self._said(stream.error)
-        if stream.finish_reasons < self._ready.parsed.n:
-            return _AttemptFailed(UpstreamFailure(), retry=True, engine_fault=True)
-        return None
-
-    def _said(self, data: bytes) -> _AttemptFailed:
-        """The failure that an engine's error under a good status amounts to."""
-        served_name = self._last_endpoint.served_name if self._last_endpoint else ""
-        error = error_of_event(data, served_name=served_name, client_model=self._ready.parsed.model)
-        return _AttemptFailed(error, retry=error.status >= 500, engine_fault=error.status >= 500)
-
-    async def _read_whole(self) -> bytes:
-        """A non-streamed answer: held whole, so that an engine's death in it can still be made good."""
-        response = self._response
-        assert response is not None
-        body = await self._read_body(response, self._deadlines.answer_bytes, self._total_left())
-        try:
-            answer = read_whole(body, client_model=self._ready.parsed.model)
-        except MalformedJson as error:
-            raise BadResponse(f"the answer is not JSON: {error}") from error
-        if answer.error is not None:
-            raise self._said(answer.error)
+                body = await self._work.dialect.whole(body)
+            except ValueError as error:
+                raise BadResponse(f"the answer is no completion: {error}", said=body) from error
         self._usage = answer.usage
         self._answer_content_bytes = answer.content_bytes
         self._engine_request_id = answer.engine_request_id
         self._content_told = True
-        self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(answer.body)), *self._own_headers()])
-        return await self._succeed(answer.body)
-
-    async def _read_body(self, response: UpstreamResponse | InflatedResponse, limit: int, seconds: float) -> bytes:
-        data = await response.read(seconds)
-        if response.drained and len(data) <= limit:
-            return data  # as nearly always: it came in one piece
-        until = self._now() + seconds
-        parts: list[bytes] = []
-        size = 0
-        while data:
-            size += len(data)
-            if size > limit:
-                raise BadResponse(f"an answer of more than {limit} bytes")
-            parts.append(data)
-            data = await response.read(max(0.0, until - self._now()))
-        return b"".join(parts)
+        self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(body)), *self._own_headers()])
+        return await self._succeed(body)
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        return [*self._ready.response_headers, (b"x-request-id", self._request_id)]
+        return [*self._ready.response_headers, (b"x-request-id", str(self._ready.request.request_id).encode())]
 
     # Ends
 
     async def _succeed(self, last: bytes) -> bytes:
-        response, self._response = self._response, None
-        if response is not None and not response.complete:
-            response.release(_TAIL_SECONDS)
-        self._end_attempt(failed=False)
+        self._end_attempt(failed=False, completed=True)
         await self._settle(Outcome.SUCCESS, 200)
         return last
 
     async def _fail(self, error: GatehouseError) -> bytes:
-        body = render_openai(error)
+        request = self._ready.request
+        body = render_error(request.api, error, request.request_id)
         told = self._head is not None or self._content_told
         if not told:
             headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *self._own_headers()]
             self._head = ResponseHead(error.status, headers)
         outcome = Outcome.TRUNCATED if self._content_told else Outcome.FAILED
         await self._settle(outcome, 200 if told else error.status, error.code)
-        return render_openai_event(error) if told else body
+        if not told:
+            return body
+        if self._work.dialect is not None:
+            return self._work.dialect.error_event(error)
+        return render_error_event(request.api, error, request.request_id)
 
-    def _end_attempt(self, *, failed: bool) -> None:
-        response, self._response = self._response, None
-        if response is not None:
-            response.close()
+    def _end_attempt(self, *, failed: bool, completed: bool = False) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            if (stream := attempt.stream) is not None:
+                self._usage = stream.usage
+                self._content_events = stream.content_events
+                self._engine_request_id = stream.engine_request_id
+            if completed:
+                attempt.release()
+            else:
+                attempt.close()
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
             self._ready.picker.finished(endpoint, failed=failed)
@@ -379,7 +305,7 @@ class Exchange:
             duration_seconds=self._now() - self._ready.request.received_at,
             ttft_seconds=self._ttft_seconds,
             endpoint=self._last_endpoint,
-            engine_request_id=self._stream.engine_request_id if self._stream is not None else self._engine_request_id,
+            engine_request_id=self._engine_request_id,
             error_code=error_code,
             attempts=self._attempts,
         )
@@ -392,14 +318,14 @@ class Exchange:
 
     def _counted_usage(self) -> Usage:
         """The engine's word; where content was told without one, an estimate; else nothing."""
-        stream = self._stream
-        said = stream.usage if stream is not None else self._usage
-        if said is not None:
-            return said
+        if self._usage is not None:
+            return self._usage
         if not self._content_told:
             return Usage()
-        events = stream.content_events if stream is not None else None
-        return estimate_usage(self._ready.parsed, content_events=events, content_bytes=self._answer_content_bytes)
+        return estimate_usage(self._work, content_events=self._content_events, content_bytes=self._answer_content_bytes)
 
-    def _total_left(self) -> float:
-        return max(0.0, self._ends_at - self._now())
+
+def _quote(said: bytes, body: bytes) -> str:
+    """An engine's own bytes for the log: printable, and without words that the client sent."""
+    shown = _word.sub(lambda match: b"***" if match[0] in body else match[0], said)
+    return shown.decode("ascii", "backslashreplace")

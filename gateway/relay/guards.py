@@ -19,6 +19,11 @@ ON_LEAVING: Final = "gatehouse.on_leaving"
 Cheaper than a task that waits in `receive` for it, which is what a server without the key gets.
 """
 
+WRITE: Final = "gatehouse.write"
+"""ASGI scope key, set by our server: writes bytes of the response's body at once, after its head and first bytes
+have been sent; returns False when the client does not keep up (send the next bytes as ASGI has it, which waits).
+"""
+
 _LENGTH_DIGITS: Final = 18
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.relay.connection import BadResponse, UpstreamError, UpstreamResponse
+from gateway.relay.connection import BadResponse, Sink, UpstreamError, UpstreamResponse
 from gateway.relay.encoding import EncodingError, inflater_for
 
 
@@ -26,11 +26,13 @@ class InflatedResponse:
     def header(self, name: bytes) -> bytes | None:
         return self._inner.header(name)
 
-    async def read(self, seconds: float) -> bytes:
-        """As UpstreamResponse's; BadResponse also for what is broken, cut short or too much."""
+    async def read(self, seconds: float, *, soft: bool = False, sink: Sink | None = None) -> bytes | None:
+        """As UpstreamResponse's, but hands nothing to a sink; BadResponse also for what is broken, cut short or too
+        much.
+        """
         while True:
-            data = await self._inner.read(seconds)
-            if self._inflater is None:
+            data = await self._inner.read(seconds, soft=soft)
+            if self._inflater is None or data is None:
                 return data
             try:
                 if not data:

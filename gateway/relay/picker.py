@@ -6,7 +6,8 @@ from uuid import UUID
 
 from core.clock import Clock
 from gateway.policies.pick import pick_less_loaded
-from gateway.relay.plan import Endpoint, EndpointPicker
+from gateway.relay.plan import Api, Endpoint, EndpointPicker
+from gateway.relay.rooms import find_room
 from gateway.relay.snapshot import Snapshot
 
 EJECTION_SECONDS: Final = 2.0
@@ -22,21 +23,25 @@ class Balancer:
         self._in_flight: dict[UUID, int] = {}
         self._ejected_until: dict[UUID, float] = {}
 
-    def picker(self, model_id: UUID) -> EndpointPicker:
-        """A picker among the endpoints of one model."""
-        return _ModelPicker(self, model_id)
+    def picker(self, model_id: UUID, api: Api) -> EndpointPicker:
+        """A picker among the endpoints of one model that can be asked that."""
+        return _ModelPicker(self, model_id, api)
 
     def has_ready(self, model_id: UUID) -> bool:
         return bool(self._snapshot.endpoints(model_id))
+
+    def can(self, model_id: UUID, api: Api) -> bool:
+        """Whether any of the model's endpoints can be asked that."""
+        return any(_can(endpoint, api) for endpoint in self._snapshot.endpoints(model_id))
 
     def in_flight(self, instance_id: UUID) -> int:
         """Requests of this process on that instance now."""
         return self._in_flight.get(instance_id, 0)
 
-    def pick(self, model_id: UUID, exclude: frozenset[UUID]) -> Endpoint | None:
-        candidates = self._snapshot.endpoints(model_id)
-        if exclude:
-            candidates = tuple(e for e in candidates if e.instance_id not in exclude)
+    def pick(self, model_id: UUID, api: Api, exclude: frozenset[UUID]) -> Endpoint | None:
+        candidates = tuple(
+            [e for e in self._snapshot.endpoints(model_id) if e.instance_id not in exclude and _can(e, api)]
+        )
         if self._ejected_until:
             candidates = self._without_ejected(candidates)
         if not candidates:
@@ -65,15 +70,21 @@ class Balancer:
         return kept or candidates  # one that failed is still better than none
 
 
-class _ModelPicker:
-    __slots__ = ("_balancer", "_model_id")
+def _can(endpoint: Endpoint, api: Api) -> bool:
+    room = find_room(endpoint.engine)
+    return room is not None and api in room.capabilities
 
-    def __init__(self, balancer: Balancer, model_id: UUID) -> None:
+
+class _ModelPicker:
+    __slots__ = ("_api", "_balancer", "_model_id")
+
+    def __init__(self, balancer: Balancer, model_id: UUID, api: Api) -> None:
         self._balancer = balancer
         self._model_id = model_id
+        self._api = api
 
     def pick(self, exclude: frozenset[UUID]) -> Endpoint | None:
-        return self._balancer.pick(self._model_id, exclude)
+        return self._balancer.pick(self._model_id, self._api, exclude)
 
     def started(self, endpoint: Endpoint) -> None:
         self._balancer.started(endpoint)

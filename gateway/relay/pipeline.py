@@ -4,12 +4,15 @@ from typing import Final, Protocol
 
 import msgspec
 
-from core.errors import GatehouseError, NoReadyInstance, StateStoreUnavailable
+from core.errors import GatehouseError, NoReadyInstance, NotSupported, StateStoreUnavailable
 from core.telemetry import metrics
+from gateway.relay.actions import action_of
+from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.follower import Follower
 from gateway.relay.limits import Limit, RateLimiter
 from gateway.relay.picker import Balancer
-from gateway.relay.plan import Decision, Headers, ParsedBody, Ready, Rejected, SlimRequest, Ticket
+from gateway.relay.plan import Decision, Headers, ParsedBody, Ready, Rejected, SlimRequest, Ticket, Work
+from gateway.relay.routes import ENGINE_PATHS
 from gateway.relay.rows import KeyRow, ModelRow
 from gateway.relay.snapshot import digest_credential
 from gateway.relay.splice import parse_body
@@ -32,10 +35,10 @@ class Authentication(Protocol):
 class Permission(Protocol):
     """gateway.permissions.InferencePermission, as the pipeline needs it."""
 
-    def check_principal(self, principal: Principal) -> None:
+    def check_principal(self, principal: Principal, action: str = "infer") -> None:
         """Raises GatehouseError."""
 
-    def check_model(self, principal: Principal, name: str) -> ModelRow:
+    def check_model(self, principal: Principal, name: str, action: str = "infer") -> ModelRow:
         """Raises ModelNotFound."""
 
     def list_models(self, principal: Principal) -> list[ModelRow]:
@@ -74,6 +77,7 @@ class Pipeline:
         limiter: RateLimiter | None,
         balancer: Balancer,
         tickets: Tickets,
+        interpreter: Interpreter | None = None,
     ) -> None:
         self._door = door
         self._follower = follower
@@ -82,6 +86,7 @@ class Pipeline:
         self._limiter = limiter
         self._balancer = balancer
         self._tickets = tickets
+        self._interpreter = interpreter or Interpreter()
 
     async def prepare(self, request: SlimRequest) -> Decision:
         """Authenticate, parse, authorise, find a model's instances, count against limits, open a ledger ticket.
@@ -98,7 +103,7 @@ class Pipeline:
     async def models(self, request: SlimRequest) -> bytes:
         """The body of /v1/models or /v1/models/{id}, by the request's path. Raises GatehouseError."""
         try:
-            principal = await self._authenticate(request)
+            principal, _ = await self._authenticate(request)
             self._permission.check_principal(principal)
             name = request.path.removeprefix(_MODELS_PATH).removeprefix("/")
             if not name:
@@ -118,19 +123,27 @@ class Pipeline:
             await self._follower.resolve(digest)
         return digest
 
-    async def _authenticate(self, request: SlimRequest) -> Principal:
-        return self._authentication.identify(await self.resolve(self._authentication.credential(request)))[0]
+    async def _authenticate(self, request: SlimRequest) -> tuple[Principal, KeyRow]:
+        return self._authentication.identify(await self.resolve(self._authentication.credential(request)))
 
     async def _prepare(self, request: SlimRequest) -> Ready:
-        principal = await self._authenticate(request)
-        self._permission.check_principal(principal)
-        parsed = parse_body(request.api, request.body)
-        model = self._permission.check_model(principal, parsed.model)
+        principal, key = await self._authenticate(request)
+        action = action_of(request.api)
+        self._permission.check_principal(principal, action)
+        if request.api in ENGINE_PATHS:
+            work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
+        else:
+            work = await self._interpreter.interpret(request, principal)
+        parsed = work.parsed
+        model = self._permission.check_model(principal, parsed.model, action)
         if not self._balancer.has_ready(model.id):
             raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
+        if not self._balancer.can(model.id, work.api):
+            raise NotSupported(f"The engine of '{parsed.model}' does not support {work.api}.", param="model")
         headers = await self._count(principal) if principal.rpm_limit is not None else ()
         ticket = self._tickets.open(request, principal, parsed)
-        return Ready(request, principal, parsed, self._balancer.picker(model.id), ticket, [*headers])
+        picker = self._balancer.picker(model.id, work.api)
+        return Ready(request, principal, work, picker, ticket, [*headers], keep_alive=key.keep_alive)
 
     async def _count(self, principal: Principal) -> Headers:
         assert principal.rpm_limit is not None

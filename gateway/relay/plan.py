@@ -7,7 +7,7 @@ one engine and ends in a Settlement, which the Settler writes to the spool.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 import msgspec
@@ -15,14 +15,32 @@ import msgspec
 from core.errors import GatehouseError
 from tenants.principal import Principal
 
+if TYPE_CHECKING:
+    from gateway.relay.dialects.base import Dialect
+
 Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Api(StrEnum):
-    """The inference endpoints, by the shape of their body."""
+    """The inference endpoints, by the shape of their body; the ledger's `api` (at most 16 characters)."""
 
     CHAT = "chat"
     COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    TOKENIZE = "tokenize"
+    RESPONSES = "responses"  # OpenAI's Responses; asked of engines as chat
+    MESSAGES = "messages"  # Anthropic's Messages; asked of engines as chat
+    COUNT_TOKENS = "count_tokens"  # of a Messages body; asked of engines as tokenize
+    REALTIME = "realtime"  # a turn of a conversation over a websocket; asked of engines as chat
+
+
+class TrafficClass(StrEnum):
+    """How urgent a request is; see DESIGN section 3, Queue."""
+
+    REALTIME = "p0"
+    STANDARD = "p1"
+    BACKGROUND = "p2"
 
 
 class Outcome(StrEnum):
@@ -51,6 +69,7 @@ class SlimRequest(msgspec.Struct, frozen=True):
     headers: Headers  # lower-case names
     body: bytes
     received_at: float  # monotonic seconds
+    traffic_class: TrafficClass = TrafficClass.STANDARD
 
 
 class ParsedBody(msgspec.Struct, frozen=True):
@@ -77,6 +96,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     served_name: str  # the model name that the engine expects
     authorization: str | None = None  # sent upstream when the engine wants a key of its own
     slots: int | None = None
+    tls: bool = False  # https
 
 
 @dataclass(slots=True)
@@ -124,16 +144,28 @@ class EndpointPicker(Protocol):
         """The attempt ended; `failed` when the engine was at fault."""
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine is asked, in OpenAI's words. The client's own bytes, unless a dialect translated them."""
+
+    api: Api  # CHAT, COMPLETIONS, EMBEDDINGS, RERANK or TOKENIZE
+    path: str  # e.g. /v1/chat/completions
+    body: bytes
+    parsed: ParsedBody  # of `body`
+    dialect: "Dialect | None" = None  # None: the client speaks OpenAI's words itself
+
+
 @dataclass(slots=True)
 class Ready:
     """Admitted: everything an Exchange needs to carry the request."""
 
     request: SlimRequest
     principal: Principal
-    parsed: ParsedBody
+    work: Work
     picker: EndpointPicker
     ticket: Ticket
     response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)  # x-request-id, x-ratelimit-*
+    keep_alive: bool = True  # comments may be sent while a stream has nothing to say
 
 
 @dataclass(frozen=True, slots=True)

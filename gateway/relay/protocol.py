@@ -18,7 +18,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from core.errors import GatehouseError, InvalidRequest, Unavailable, error_headers, render_openai
-from gateway.relay.guards import ABORT, ON_LEAVING, Message, Receive
+from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, Message, Receive
 
 _HARD_CAP_MARGIN: Final = 256
 _DISCARD_SECONDS: Final = 10.0
@@ -130,6 +130,18 @@ class LeanCycle(RequestResponseCycle):
             if not self.keep_alive:
                 self.transport.close()
             self.on_response()
+
+    def write(self, data: bytes) -> bool:
+        """Write bytes of a chunked body whose head has been sent; False once the client does not keep up."""
+        if self.disconnected or self._head or not self.chunked_encoding:
+            return self._write_otherwise(data)
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return not self.flow.write_paused
+
+    def _write_otherwise(self, data: bytes) -> bool:
+        if not self.disconnected:
+            self._send_body(data, more=True)
+        return False  # a client that has left is noticed by whoever waits
 
     def on_leaving(self, call: Callable[[], None]) -> None:
         """Have `call` called when the client leaves before the response is complete; at once if it has."""
@@ -268,6 +280,7 @@ class GuardedProtocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         scope[ON_LEAVING] = cycle.on_leaving
+        scope[WRITE] = cycle.write
         if _answering(before):
             self.flow.pause_reading()  # pipelined: its turn comes when the one before it is answered
             self.pipeline.appendleft((cycle, self.app))

@@ -18,33 +18,44 @@ _UNSAFE: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
 def request_head(
-    request: SlimRequest, endpoint: Endpoint, request_id: bytes, *, stream: bool, body_bytes: int
+    request: SlimRequest,
+    endpoint: Endpoint,
+    *,
+    method: str,
+    path: str,
+    stream: bool,
+    body_bytes: int,
+    seconds_left: float,
 ) -> bytes:
-    """Request line and headers, up to and including the blank line."""
+    """Request line and headers, up to and including the blank line.
+
+    `seconds_left` is how long the answer is waited for: an engine that looks need not go on after that.
+    """
     trace = b""
     for name, value in request.headers:
         if name in _PASSED and _PASSED[name].fullmatch(value):
             trace += b"%b: %b\r\n" % (name, value)
-    return b"%b%bx-request-id: %b\r\ncontent-length: %d\r\n%b\r\n" % (
-        _fixed_head(endpoint.host, endpoint.port, endpoint.base_path + request.path, endpoint.authorization),
+    return b"%b%bx-request-id: %b\r\nx-request-deadline-ms: %d\r\ncontent-length: %d\r\n%b\r\n" % (
+        _fixed_head(method, endpoint.host, endpoint.port, endpoint.base_path + path, endpoint.authorization),
         b"accept: text/event-stream\r\n" if stream else b"accept: application/json\r\n",
-        request_id,
+        str(request.request_id).encode(),
+        int(seconds_left * 1000),
         body_bytes,
         trace,
     )
 
 
 @lru_cache(maxsize=4096)
-def _fixed_head(host: str, port: int, path: str, authorization: str | None) -> bytes:
+def _fixed_head(method: str, host: str, port: int, path: str, authorization: str | None) -> bytes:
     """The part that is the same for every request to an endpoint.
 
     Raises ValueError for an address or credential that would break the head's lines.
     """
-    for part in (host, path):
+    for part in (method, host, path):
         if _UNSAFE.search(part):
             raise ValueError(f"an endpoint's {part!r} cannot be written in a request")
     lines = [
-        f"POST {path} HTTP/1.1",
+        f"{method} {path} HTTP/1.1",
         f"host: {f'[{host}]' if ':' in host else host}:{port}",
         "user-agent: gatehouse",
         "accept-encoding: identity",  # the answer is read on its way: nothing is to be undone

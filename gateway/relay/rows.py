@@ -28,6 +28,7 @@ class KeyRow(msgspec.Struct, frozen=True):
     rpm_limit: int | None
     expires_at: float | None
     revoked: bool
+    keep_alive: bool = True  # comments may be sent while a stream has nothing to say
 
 
 class TenantRow(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class TenantRow(msgspec.Struct, frozen=True):
     slug: str
     active: bool
     rules: tuple[GrantRule, ...]
+    response_retention_days: int = 30
 
 
 class ModelRow(msgspec.Struct, frozen=True):

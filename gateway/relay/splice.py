@@ -21,6 +21,7 @@ Span = tuple[int, int, int, int]
 _MAX_CHOICES: Final = 128
 _MAX_TOKENS: Final = 2**31 - 1
 _UTF8_STEP: Final = 1 << 16
+_NEVER_STREAMED: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.TOKENIZE})
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _string = msgspec.json.Decoder(str, strict=True)
@@ -92,7 +93,7 @@ def scan_members(body: bytes) -> dict[str, Span]:
 
 
 def parse_body(api: Api, body: bytes) -> ParsedBody:
-    """What the gateway needs to know of a chat or completions body.
+    """What the gateway needs to know of a body in OpenAI's words (chat, completions, embeddings, rerank, tokenize).
 
     Raises InvalidRequest with `param` naming the member at fault. Members that are not listed here
     are not looked at: engines differ in what they know.
@@ -105,10 +106,11 @@ def parse_body(api: Api, body: bytes) -> ParsedBody:
     except MalformedJson as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from error
     find = spans.get
-    if api is Api.CHAT:
-        _check_messages(body, find("messages"))
-    else:
-        _check_prompt(body, find("prompt"))
+    _check_input(api, body, spans)
+    if api in _NEVER_STREAMED:
+        return ParsedBody(
+            _model(body, find("model")), stream=False, include_usage=False, n=1, max_tokens=0, spans=spans
+        )
     stream = _boolean("stream", _value(body, span)) if (span := find("stream")) else False
     include_usage = _include_usage(_value(body, span)) if (span := find("stream_options")) else False
     n = _count("n", _value(body, span), 1, _MAX_CHOICES) if (span := find("n")) else None
@@ -125,6 +127,26 @@ def parse_body(api: Api, body: bytes) -> ParsedBody:
         max_tokens=limit,
         spans=spans,
     )
+
+
+def _check_input(api: Api, body: bytes, spans: dict[str, Span]) -> None:
+    match api:
+        case Api.CHAT:
+            _check_messages(body, spans.get("messages"))
+        case Api.COMPLETIONS:
+            _check_texts("prompt", body, spans)
+        case Api.EMBEDDINGS:
+            _check_texts("input", body, spans)
+        case Api.RERANK:
+            _check_texts("query", body, spans)
+            if not body.startswith(b"[", _required("documents", body, spans)[2]):
+                _refuse("documents", "expected an array")
+        case Api.TOKENIZE if "messages" in spans:
+            _check_messages(body, spans["messages"])
+        case Api.TOKENIZE:
+            _check_texts("prompt", body, spans)
+        case _:
+            raise ValueError(f"{api} is not in OpenAI's words")
 
 
 def splice(body: bytes, parsed: ParsedBody, *, served_name: str) -> bytes:
@@ -215,11 +237,16 @@ def _refuse_message(fault: str) -> NoReturn:
     _refuse(param, "expected a string" if param.endswith(".role") else "expected an object")
 
 
-def _check_prompt(body: bytes, span: Span | None) -> None:
+def _required(name: str, body: bytes, spans: dict[str, Span]) -> Span:
+    span = spans.get(name)
     if span is None or body.startswith(b"null", span[2]):
-        raise InvalidRequest("Missing required parameter: 'prompt'.", param="prompt")
-    if not _prompt.match(body, span[2]):
-        _refuse("prompt", "expected a string, or an array of strings or tokens")
+        raise InvalidRequest(f"Missing required parameter: '{name}'.", param=name)
+    return span
+
+
+def _check_texts(name: str, body: bytes, spans: dict[str, Span]) -> None:
+    if not _prompt.match(body, _required(name, body, spans)[2]):
+        _refuse(name, "expected a string, or an array of strings or tokens")
 
 
 def _boolean(param: str, value: bytes | None) -> bool:

@@ -18,6 +18,7 @@ from gateway.relay.connection import (
     ConnectionLost,
     DeadlinePassed,
     Phase,
+    UpstreamError,
     UpstreamResponse,
 )
 
@@ -51,20 +52,18 @@ class UpstreamCounters:
 class UpstreamClient:
     """Pools of connections; belongs to the event loop it is first used on."""
 
-    def __init__(self, limits: UpstreamLimits | None = None) -> None:
+    def __init__(self, limits: UpstreamLimits | None = None, *, tls: ssl.SSLContext | None = None) -> None:
         self.counters = UpstreamCounters()
+        self.tls = tls
+        """How endpoints behind https are spoken to."""
         self._limits = limits or UpstreamLimits()
         self._pools: dict[Origin, _Pool] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def request(
-        self, origin: Origin, head: bytes, body: bytes, *, connect_seconds: float, head_seconds: float
-    ) -> UpstreamResponse:
-        """Send one request; returns when the response's head is there.
+    async def send(self, origin: Origin, head: bytes, body: bytes, *, connect_seconds: float) -> "PendingResponse":
+        """Send one request; returns once it is written.
 
-        `head` is everything up to and including the blank line. Raises UpstreamError. When a
-        connection from the pool turns out to have been closed before a byte came back, the engine
-        has not answered: the request is sent once more, on a fresh connection.
+        `head` is everything up to and including the blank line. Raises UpstreamError.
         """
         pool = self._pools.get(origin)
         if pool is None:
@@ -73,24 +72,21 @@ class UpstreamClient:
         connection = pool.take()
         if connection is not None:
             self.counters.reused += 1
-            response = connection.start(head, body)
-            try:
-                await response.wait_head(head_seconds)
-                return response
-            except ConnectionLost:
-                if connection.touched:
-                    raise
-                self.counters.stale += 1
-            except BaseException:
-                response.close()
-                raise
-        connection = await pool.acquire(connect_seconds, fresh=connection is not None)
-        response = connection.start(head, body)
+            return PendingResponse(pool, connection, head, body, connect_seconds, reused=True)
+        connection = await pool.acquire(connect_seconds, fresh=False)
+        return PendingResponse(pool, connection, head, body, connect_seconds, reused=False)
+
+    async def request(
+        self, origin: Origin, head: bytes, body: bytes, *, connect_seconds: float, head_seconds: float
+    ) -> UpstreamResponse:
+        """Send one request; returns when the response's head is there. Raises UpstreamError."""
+        pending = await self.send(origin, head, body, connect_seconds=connect_seconds)
         try:
-            await response.wait_head(head_seconds)
+            response = await pending.wait(head_seconds)
         except BaseException:
-            response.close()
+            pending.close()
             raise
+        assert response is not None
         return response
 
     def connections(self, origin: Origin) -> int:
@@ -127,14 +123,60 @@ class UpstreamClient:
             self._sweep_later()
 
 
+class PendingResponse:
+    """A request that is sent; whoever holds one must `close` it unless `wait` has given the response.
+
+    When a connection from the pool turns out to have been closed before a byte came back, the engine has not
+    answered: the request is sent once more, on a fresh connection.
+    """
+
+    __slots__ = ("_body", "_connect_seconds", "_connection", "_head", "_pool", "_response", "_reused")
+
+    def __init__(
+        self, pool: "_Pool", connection: Connection, head: bytes, body: bytes, connect_seconds: float, *, reused: bool
+    ) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._head = head
+        self._body = body
+        self._connect_seconds = connect_seconds
+        self._reused = reused
+        self._response = connection.start(head, body)
+
+    async def wait(self, seconds: float, *, soft: bool = False) -> UpstreamResponse | None:
+        """The response once its head is there.
+
+        Raises UpstreamError; with `soft`, None instead of DeadlinePassed, and it may be asked again.
+        """
+        try:
+            return self._response if await self._response.wait_head(seconds, soft=soft) else None
+        except ConnectionLost:
+            if not self._reused or self._connection.touched:
+                raise
+        self._reused = False
+        self._pool.counters.stale += 1
+        self._connection = await self._pool.acquire(self._connect_seconds, fresh=True)
+        self._response = self._connection.start(self._head, self._body)
+        return self._response if await self._response.wait_head(seconds, soft=soft) else None
+
+    def fail(self, error: UpstreamError) -> None:
+        """End it with `error`; a pending `wait` raises it."""
+        self._reused = False
+        self._response.fail(error)
+
+    def close(self) -> None:
+        """Give it up: the connection is closed."""
+        self._response.close()
+
+
 class _Pool:
     """Connections to one origin; the most recently used idle one is taken first."""
 
     def __init__(self, origin: Origin, limits: UpstreamLimits, counters: UpstreamCounters) -> None:
         self.open = 0  # connected or connecting
         self._origin = origin
+        self.counters = counters
         self._limits = limits
-        self._counters = counters
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -203,7 +245,7 @@ class _Pool:
             self.open -= 1
             self._wake_one()
             raise ConnectFailed("closed as soon as it was open")
-        self._counters.opened += 1
+        self.counters.opened += 1
         self._all.add(made)
         return made
 

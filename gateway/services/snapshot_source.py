@@ -116,6 +116,7 @@ def _key_row(key: ApiKey) -> KeyRow:
         rpm_limit=key.rpm_limit,
         expires_at=key.expires_at.timestamp() if key.expires_at else None,
         revoked=key.revoked_at is not None,
+        keep_alive=key.keep_alive,
     )
 
 
@@ -139,6 +140,7 @@ def _tenant_rows(ids: Sequence[UUID] | None) -> list[Row]:
             slug=tenant.slug,
             active=tenant.state == TenantState.ACTIVE,
             rules=tuple(rules.get(tenant.pk, ())),
+            response_retention_days=tenant.response_retention_days,
         )
         for tenant in Tenant.objects.filter(chosen)
     ]
@@ -171,5 +173,6 @@ def _endpoint_row(ready: ReadyEndpoint) -> EndpointRow:
             served_name=ready.served_name,
             authorization=ready.authorization,
             slots=ready.slots,
+            tls=ready.tls,
         ),
     )

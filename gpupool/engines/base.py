@@ -1,15 +1,20 @@
 """What an engine's room offers: translation only. No I/O, no clock, no retry in any of it.
 
-A room may hold a `wire` (how to talk to the engine), a `load` (how to read its metrics) and, where the
-pool can start the engine itself, a `launch`. Rooms do not know each other; `registry` knows them all.
+A room may hold a `wire` (how to talk to the engine), a `load` (how to read its metrics), a `control` (sleep,
+adapters) and, where the pool can start the engine itself, a `launch`. Rooms do not know each other; `registry`
+knows them all, and those that other packages bring.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 EngineArgs = Mapping[str, str | int | float | bool]
+
+ENTRY_POINT_GROUP: Final = "gatehouse.engines"
+"""Where a package names its rooms: each entry point is an `Engine`."""
 
 
 class EngineArgumentsRefused(ValueError):
@@ -18,6 +23,21 @@ class EngineArgumentsRefused(ValueError):
 
 class ArtefactRefused(ValueError):
     """The file is not what this engine loads; the message is a sentence for the operator."""
+
+
+class Capability(StrEnum):
+    """What an engine can do. The first five are what it may be asked (gateway.relay.plan.Api)."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    TOKENIZE = "tokenize"
+    LOAD = "load"  # tells its load
+    SLEEP = "sleep"  # can give its memory back and take it again
+    ADAPTERS = "adapters"  # loads and unloads LoRA adapters while it runs
+    REQUEST_ADAPTERS = "request_adapters"  # takes adapters by request
+    LAUNCH = "launch"  # the pool can start it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +58,101 @@ class EngineLoad:
     kv_used: float | None = None  # share of the KV cache in use, 0 to 1
 
 
+@dataclass(frozen=True, slots=True)
+class OpenAICall:
+    """A request in OpenAI's words, on its way to an engine that may speak others.
+
+    `body` is a JSON object whose `model` is the served name; `stream` is whether it asks for a stream.
+    """
+
+    api: str  # chat, completions, embeddings, rerank, tokenize
+    path: str
+    body: bytes
+    served_name: str
+    stream: bool = False
+
+
+class CallNotSupported(ValueError):
+    """The engine cannot do what this call asks for; the message is a sentence for the client."""
+
+
+class Translation(Protocol):
+    """One call in the engine's own words, and its answer in OpenAI's. Made anew for each attempt."""
+
+    @property
+    def request(self) -> WireRequest:
+        """What the engine is asked."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Bytes of the engine's stream, cut anywhere, as whole SSE events of OpenAI's; b"" if there are none yet.
+
+        The last of them is `data: [DONE]`; an error of the engine's becomes `data: {"error": {...}}`.
+        Raises ValueError for bytes that are not the engine's words.
+        """
+
+    def end(self) -> bytes:
+        """The engine ended its stream: what can still be told of it. No `[DONE]` is made up for one that is due."""
+
+    def whole(self, body: bytes) -> bytes | WireRequest:
+        """The engine's whole answer as OpenAI's JSON, or the next request of those that the call takes.
+
+        Raises ValueError for an answer of another shape.
+        """
+
+
 class EngineWire(Protocol):
-    """How to talk to one kind of engine. The chat API itself passes through as bytes."""
+    """How to talk to one kind of engine."""
 
     def health(self) -> WireRequest:
-        """Answered with 200 once the engine can serve."""
+        """Answered with 200 once the engine can serve. Costs nothing, and wakes nothing."""
 
     def models(self) -> WireRequest:
-        """Answered with the names of the models that the engine serves; see `parse_models`."""
+        """Answered with the names of the models that the engine serves; see `parse_models`. As cheap as `health`."""
 
     def parse_models(self, body: bytes) -> tuple[str, ...]:
         """Names from the answer to `models()`. Raises ValueError for an answer of another shape."""
 
     def metrics(self) -> WireRequest | None:
-        """Answered with Prometheus text; None where the engine has none."""
+        """Answered with what `parse_load` reads; None where the engine has none."""
 
     def warm_up(self, served_name: str) -> WireRequest:
         """The smallest request that decodes one token."""
 
-    def parse_load(self, prometheus_text: str) -> EngineLoad:
+    def parse_load(self, text: str) -> EngineLoad:
         """Load from the engine's own metrics; unknown values and lines are passed over."""
+
+    def translate(self, call: OpenAICall) -> Translation | None:
+        """The call in the engine's own words; None where the engine takes it as it is, byte for byte.
+
+        Raises CallNotSupported.
+        """
+
+
+class EngineControl(Protocol):
+    """What can be asked of a running engine besides answers. Each None where the engine has no such thing."""
+
+    def sleep(self, level: int) -> WireRequest | None:
+        """Give memory back. `level` 1 keeps the weights in host memory, 2 drops them."""
+
+    def wake(self) -> WireRequest | None:
+        """Take it again."""
+
+    def is_sleeping(self) -> WireRequest | None:
+        """Answered with what `parse_sleeping` reads."""
+
+    def parse_sleeping(self, body: bytes) -> bool:
+        """Raises ValueError for an answer of another shape."""
+
+    def load_adapter(self, name: str, path: str) -> WireRequest | None:
+        """Load a LoRA adapter under a name that requests can use as their model."""
+
+    def unload_adapter(self, name: str) -> WireRequest | None: ...
+
+    def list_adapters(self) -> WireRequest | None:
+        """Answered with what `parse_adapters` reads."""
+
+    def parse_adapters(self, body: bytes) -> tuple[str, ...]:
+        """Raises ValueError for an answer of another shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +209,17 @@ class EngineLaunch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One room, as the registry lists it."""
+    """One room, as the registry lists it. What an entry point of ENTRY_POINT_GROUP names."""
 
-    name: str
+    name: str  # what versions and endpoints carry, at most 32 characters
     title: str
     wire: EngineWire
     launch: EngineLaunch | None = None  # None: attach only
+    control: EngineControl | None = None
+    capabilities: frozenset[str] = frozenset({Capability.CHAT, Capability.COMPLETIONS})  # of Capability
+    translates: frozenset[str] = frozenset()  # those of them for which `wire.translate` is to be asked
+    protocol: str = "openai"  # the words it is spoken to in: openai, ollama, generate
+    versions: str = ""  # the engine's own versions that the room was made for, e.g. ">=0.6"; empty: any
 
 
 def device_environment(devices: Sequence[GivenDevice]) -> dict[str, str]:

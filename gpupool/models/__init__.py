@@ -1,12 +1,14 @@
 """What runs where."""
 
 from gpupool.models.catalog import Model, ModelVersion, VersionState
+from gpupool.models.engine import EngineSwitch
 from gpupool.models.instance import Instance, InstanceDesire, InstanceState
 from gpupool.models.inventory import Device, Node, NodeState
 from gpupool.models.lease import Lease, LeaseStatus, StoreEntry, StoreEvent, StoreLease, StoreRevision
 
 __all__ = [
     "Device",
+    "EngineSwitch",
     "Instance",
     "InstanceDesire",
     "InstanceState",

@@ -37,6 +37,7 @@ class Instance(TimeOrderedModel):
     host = models.CharField(max_length=255, blank=True)
     port = models.PositiveIntegerField(null=True, blank=True)
     base_path = models.CharField(max_length=200, blank=True)
+    tls = models.BooleanField(default=False)  # https
     credential_variable = models.CharField(max_length=120, blank=True)  # environment variable with the engine's key
     lease_id = models.BigIntegerField(null=True, blank=True)
     fencing_token = models.BigIntegerField(default=0)

@@ -28,6 +28,7 @@ class ApiKey(TimeOrderedModel):
     scopes = models.JSONField(default=list)
     allowed_models = models.JSONField(default=list, blank=True)
     rpm_limit = models.PositiveIntegerField(null=True, blank=True)
+    keep_alive = models.BooleanField(default=True)  # comments in a stream that has nothing to say yet
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

@@ -111,6 +111,7 @@ class Tenant(TimeOrderedModel):
     sla_tier = models.CharField(max_length=8, choices=SlaTier, default=SlaTier.BRONZE)
     time_zone = models.CharField(max_length=64, default="UTC", validators=[validate_time_zone])
     state = models.CharField(max_length=12, choices=TenantState, default=TenantState.ACTIVE)
+    response_retention_days = models.PositiveSmallIntegerField(default=30)  # of stored responses; 0 stores none
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ def create_api_key(
     *,
     name: str,
     actor: Actor,
-    scopes: Sequence[str] = ("infer",),
+    scopes: Sequence[str] = ("infer", "embed"),
     allowed_models: Sequence[str] = (),
     rpm_limit: int | None = None,
     expires_at: datetime | None = None,

@@ -128,7 +128,7 @@ def grant_model(
     *,
     model_pattern: str,
     actor: Actor,
-    actions: Sequence[str] = ("infer",),
+    actions: Sequence[str] = ("infer", "embed"),
     effect: str = GrantEffect.ALLOW,
     key: ApiKey | None = None,
     expires_at: datetime | None = None,

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gpupool.engines.base import EngineLoad, WireRequest
+from gpupool.engines.base import EngineLoad, OpenAICall, Translation, WireRequest
 from gpupool.engines.listing import parse_model_list
 from gpupool.engines.openai.load import parse_load
 
@@ -27,5 +27,8 @@ class OpenAIWire:
         body = msgspec.json.encode({"model": served_name, "prompt": "Hello", "max_tokens": 1, "temperature": 0})
         return WireRequest("POST", "/v1/completions", body)
 
-    def parse_load(self, prometheus_text: str) -> EngineLoad:
-        return parse_load(prometheus_text)
+    def parse_load(self, text: str) -> EngineLoad:
+        return parse_load(text)
+
+    def translate(self, call: OpenAICall) -> Translation | None:
+        return None

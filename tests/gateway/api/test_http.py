@@ -7,7 +7,7 @@ from core.clock import SystemClock
 from core.ids import uuid7
 from gateway.api.http import open_response
 from gateway.relay.exchange import Deadlines, Exchange
-from gateway.relay.plan import Api, Outcome, Ready, Settlement, SlimRequest
+from gateway.relay.plan import Api, Outcome, Ready, Settlement, SlimRequest, Work
 from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient
 from tests.doubles.engine import EngineDouble, Wire, chunk, streams
@@ -21,7 +21,8 @@ async def test_an_answer_that_is_never_read_is_closed_and_settled() -> None:
         body = json.dumps(chat(stream=True)).encode()
         request = SlimRequest(uuid7(), Api.CHAT, "/v1/chat/completions", [], body, clock.monotonic())
         picker = FirstPicker([endpoint(engine.port)])
-        ready = Ready(request, PRINCIPAL, parse_body(Api.CHAT, body), picker, NotedTicket(settlements))
+        work = Work(Api.CHAT, request.path, body, parse_body(Api.CHAT, body))
+        ready = Ready(request, PRINCIPAL, work, picker, NotedTicket(settlements))
         response = await open_response(Exchange(ready, client, clock, Deadlines()))
         assert picker.in_flight == 1
         del response

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.relay.completion import CompletionStream, read_usage, read_whole
-from gateway.relay.plan import UsageSource
+from gateway.relay.plan import Api, UsageSource
 from gateway.relay.splice import MalformedJson
 from gateway.relay.sse import EventTooLarge
 from tests.doubles.engine import DONE, chat_stream, chunk, completion, event
@@ -17,12 +17,16 @@ def stream(*, drop_usage: bool = True, limit: int = 10_000) -> CompletionStream:
     return CompletionStream(client_model="alias", drop_usage=drop_usage, event_bytes=limit)
 
 
+def fed(answer: CompletionStream, data: bytes) -> bytes:
+    return b"".join(answer.take(data))
+
+
 def test_events_are_held_until_the_first_content() -> None:
     answer = stream()
-    assert answer.feed(chunk(role=True)) == b""
-    assert answer.feed(b": ping\n\n") == b": ping\n\n"
+    assert fed(answer, chunk(role=True)) == b""
+    assert fed(answer, b": ping\n\n") == b": ping\n\n"
     assert not answer.committed
-    told = answer.feed(chunk("A"))
+    told = fed(answer, chunk("A"))
     assert told.count(b"data: ") == 2
     assert (answer.committed, answer.content_events) == (True, 1)
 
@@ -39,7 +43,7 @@ def test_events_are_held_until_the_first_content() -> None:
 )
 def test_what_counts_as_content(delta: dict[str, object]) -> None:
     answer = stream()
-    answer.feed(event(json.dumps({"choices": [{"delta": delta}]}).encode()))
+    fed(answer, event(json.dumps({"choices": [{"delta": delta}]}).encode()))
     assert answer.content_events == 1
 
 
@@ -57,13 +61,13 @@ def test_what_counts_as_content(delta: dict[str, object]) -> None:
 )
 def test_what_does_not(data: bytes) -> None:
     answer = stream(limit=100_000)
-    assert answer.feed(event(data)) == b""
+    assert fed(answer, event(data)) == b""
     assert (answer.content_events, answer.progress, answer.error) == (0, 0, None)
 
 
 def test_legacy_completions_have_text() -> None:
     answer = stream()
-    answer.feed(event(b'{"choices": [{"text": "x", "index": 0}]}'))
+    fed(answer, event(b'{"choices": [{"text": "x", "index": 0}]}'))
     assert answer.content_events == 1
 
 
@@ -71,13 +75,13 @@ def test_legacy_completions_have_text() -> None:
 @pytest.mark.parametrize("data", [b'{"error": "x"}', b'{"choices": 5, "error": {"message": "x"}}'])
 def test_errors_are_found_whatever_is_beside_them(data: bytes) -> None:
     answer = stream()
-    assert answer.feed(chunk("A") + event(data) + DONE).endswith(b"\n\n")
+    assert fed(answer, chunk("A") + event(data) + DONE).endswith(b"\n\n")
     assert (answer.error, answer.done) == (data, False)
 
 
 def test_a_null_error_is_none() -> None:
     answer = stream()
-    answer.feed(event(b'{"error": null, "choices": [{"delta": {"content": "x"}}]}'))
+    fed(answer, event(b'{"error": null, "choices": [{"delta": {"content": "x"}}]}'))
     assert answer.error is None
 
 
@@ -99,7 +103,7 @@ def test_usage_that_says_nothing(raw: bytes) -> None:
 def test_usage_beside_content_stays_and_the_last_counts() -> None:
     first = event(b'{"choices": [{"delta": {"content": "x"}}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}')
     answer = stream()
-    assert answer.feed(first + b"".join(chat_stream("A"))).startswith(first)
+    assert fed(answer, first + b"".join(chat_stream("A"))).startswith(first)
     assert answer.usage is not None
     assert answer.usage.output_tokens == 3
 
@@ -107,7 +111,7 @@ def test_usage_beside_content_stays_and_the_last_counts() -> None:
 def test_an_answer_without_a_token_is_told_whole() -> None:
     answer = stream()
     events = [chunk(role=True), chunk(finish="stop"), DONE]
-    assert answer.feed(b"".join(events)).count(b"data: ") == 3
+    assert fed(answer, b"".join(events)).count(b"data: ") == 3
     assert (answer.content_events, answer.done) == (0, True)
 
 
@@ -116,8 +120,8 @@ def test_an_answer_without_a_token_is_told_whole() -> None:
 )
 def test_a_missing_last_blank_line_is_made_good(rest: bytes) -> None:
     answer = stream()
-    answer.feed(chunk("A") + rest)
-    assert answer.end().endswith(b"\n\n")
+    fed(answer, chunk("A") + rest)
+    assert b"".join(answer.take_rest()).endswith(b"\n\n")
     assert answer.done or answer.finish_reasons
 
 
@@ -125,40 +129,40 @@ def test_a_missing_last_blank_line_is_made_good(rest: bytes) -> None:
 @pytest.mark.parametrize("rest", [b"da", b"data: [DO", b'data: {"choices"', b": comm"])
 def test_half_an_event_is_dropped(rest: bytes) -> None:
     answer = stream()
-    answer.feed(chunk("A") + rest)
-    assert answer.end() == b""
+    fed(answer, chunk("A") + rest)
+    assert b"".join(answer.take_rest()) == b""
     assert not answer.done
 
 
 def test_events_without_content_are_not_held_for_ever() -> None:
     answer = stream(limit=1000)
     with pytest.raises(EventTooLarge):
-        answer.feed(chunk(role=True) * 20)
+        fed(answer, chunk(role=True) * 20)
 
 
 @given(st.text(max_size=10), st.text(max_size=10))
 def test_the_name_is_replaced_whatever_it_is(engine: str, client: str) -> None:
     body = json.dumps(completion('"model": "x"', model=engine)).encode()
-    answer = read_whole(body, client_model=client)
+    answer = read_whole(Api.CHAT, body, client_model=client)
     assert json.loads(answer.body) == completion('"model": "x"', model=client)
-    told = CompletionStream(client_model=client, drop_usage=True).feed(chunk("A", model=engine) * 2)
+    told = fed(CompletionStream(client_model=client, drop_usage=True), chunk("A", model=engine) * 2)
     assert [json.loads(line[6:])["model"] for line in told.decode().split("\n\n") if line] == [client] * 2
 
 
 def test_a_nested_model_is_left_alone() -> None:
     body = b'{"x": {"model": "a"}, "model": "served", "y": ["model"]}'
-    assert read_whole(body, client_model="alias").body == body.replace(b'"served"', b'"alias"')
-    told = stream().feed(b'data: {"x": {"model": "a"}, "model": "a", "choices": [{"text": "b"}]}\n\n')
+    assert read_whole(Api.CHAT, body, client_model="alias").body == body.replace(b'"served"', b'"alias"')
+    told = fed(stream(), b'data: {"x": {"model": "a"}, "model": "a", "choices": [{"text": "b"}]}\n\n')
     assert told == b'data: {"x": {"model": "a"}, "model": "alias", "choices": [{"text": "b"}]}\n\n'
 
 
 @pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"a": 1', b"[" * 10_000])
 def test_what_is_no_answer(body: bytes) -> None:
     with pytest.raises(MalformedJson):
-        read_whole(body, client_model="alias")
+        read_whole(Api.CHAT, body, client_model="alias")
 
 
 def test_without_usage_the_content_is_measured() -> None:
-    answer = read_whole(json.dumps(completion("x" * 40, usage=None)).encode(), client_model="alias")
+    answer = read_whole(Api.CHAT, json.dumps(completion("x" * 40, usage=None)).encode(), client_model="alias")
     assert answer.usage is None
     assert answer.content_bytes == 42

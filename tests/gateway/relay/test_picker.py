@@ -7,7 +7,7 @@ import pytest
 
 from core.clock import ManualClock
 from gateway.relay.picker import EJECTION_SECONDS, Balancer
-from gateway.relay.plan import Endpoint
+from gateway.relay.plan import Api, Endpoint
 from gateway.relay.rows import ENDPOINTS, EndpointRow
 from gateway.relay.snapshot import Snapshot
 
@@ -39,13 +39,13 @@ def pool() -> Pool:
 
 def test_without_endpoints_there_is_none(pool: Pool) -> None:
     assert not pool.balancer.has_ready(MODEL)
-    assert pool.balancer.picker(MODEL).pick(NONE) is None
+    assert pool.balancer.picker(MODEL, Api.CHAT).pick(NONE) is None
 
 
 def test_load_is_spread_evenly(pool: Pool) -> None:
     endpoints = [pool.add(), pool.add()]
     for _ in range(10):
-        picker = pool.balancer.picker(MODEL)
+        picker = pool.balancer.picker(MODEL, Api.CHAT)
         endpoint = picker.pick(NONE)
         assert endpoint is not None
         picker.started(endpoint)
@@ -57,7 +57,7 @@ def test_load_is_spread_evenly(pool: Pool) -> None:
 
 def test_what_was_tried_is_not_picked_again(pool: Pool) -> None:
     one, two = pool.add(), pool.add()
-    picker = pool.balancer.picker(MODEL)
+    picker = pool.balancer.picker(MODEL, Api.CHAT)
     assert picker.pick(frozenset({one.instance_id})) == two
     assert picker.pick(frozenset({one.instance_id, two.instance_id})) is None
 
@@ -66,13 +66,13 @@ def test_one_that_failed_rests_a_moment(pool: Pool) -> None:
     one, two = pool.add(), pool.add()
     pool.balancer.started(one)
     pool.balancer.finished(one, failed=True)
-    assert {pool.balancer.pick(MODEL, NONE) for _ in range(10)} == {two}
+    assert {pool.balancer.pick(MODEL, Api.CHAT, NONE) for _ in range(10)} == {two}
     pool.clock.advance(EJECTION_SECONDS + 0.1)
-    assert {pool.balancer.pick(MODEL, NONE) for _ in range(10)} == {one, two}
+    assert {pool.balancer.pick(MODEL, Api.CHAT, NONE) for _ in range(10)} == {one, two}
 
 
 def test_a_failed_one_is_better_than_none(pool: Pool) -> None:
     one = pool.add()
     pool.balancer.started(one)
     pool.balancer.finished(one, failed=True)
-    assert pool.balancer.pick(MODEL, NONE) == one
+    assert pool.balancer.pick(MODEL, Api.CHAT, NONE) == one

@@ -7,12 +7,17 @@ from gateway.relay.plan import Api, Endpoint, SlimRequest
 from gateway.relay.request_head import request_head
 
 
+REQUEST_ID = uuid7()
+
+
 def lines(
     *headers: tuple[bytes, bytes], host: str = "engine", base_path: str = "", authorization: str | None = None
 ) -> list[str]:
-    request = SlimRequest(uuid7(), Api.CHAT, "/v1/chat/completions", headers, b"{}", 0.0)
+    request = SlimRequest(REQUEST_ID, Api.CHAT, "/v1/chat/completions", headers, b"{}", 0.0)
     endpoint = Endpoint(uuid7(), uuid7(), "vllm", host, 8000, base_path, "served", authorization)
-    head = request_head(request, endpoint, b"the-id", stream=True, body_bytes=2)
+    head = request_head(
+        request, endpoint, method="POST", path=request.path, stream=True, body_bytes=2, seconds_left=1.5
+    )
     assert head.endswith(b"\r\n\r\n")
     return head.decode().split("\r\n")
 
@@ -26,7 +31,8 @@ def test_it_is_whole() -> None:
         "content-type: application/json",
         "authorization: Bearer k",
         "accept: text/event-stream",
-        "x-request-id: the-id",
+        f"x-request-id: {REQUEST_ID}",
+        "x-request-deadline-ms: 1500",
         "content-length: 2",
         "",
         "",

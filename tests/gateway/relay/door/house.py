@@ -16,7 +16,7 @@ from core.errors import GatehouseError
 from core.ids import uuid7
 from gateway.relay.door import Door, DoorLimits
 from gateway.relay.exchange import Deadlines
-from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, Settlement, SlimRequest
+from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, Settlement, SlimRequest, Work
 from gateway.relay.server import RelayServer, ServerLimits, listen
 from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
@@ -84,7 +84,8 @@ class OpenPipeline:
         except GatehouseError as error:
             return Rejected(error)
         self.admitted += 1
-        return Ready(request, PRINCIPAL, parsed, self.picker, NotedTicket(self.settlements))
+        work = Work(request.api, request.path, request.body, parsed)
+        return Ready(request, PRINCIPAL, work, self.picker, NotedTicket(self.settlements))
 
     async def models(self, request: SlimRequest) -> bytes:
         if failure := self.refuse or self.defect:

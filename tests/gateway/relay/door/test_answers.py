@@ -84,7 +84,15 @@ async def test_only_allowed_headers_go_to_the_engine(open_door: OpenDoor) -> Non
         )
         request = engine.received[0]
         assert {name for name, _ in request.headers} == {
-            *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length"),
+            *(
+                "host",
+                "user-agent",
+                "accept",
+                "accept-encoding",
+                "content-type",
+                "content-length",
+                "x-request-deadline-ms",
+            ),
             *("x-request-id", "authorization", "traceparent", "tracestate"),
         }
         assert request.header("authorization") == "Bearer engine-key"

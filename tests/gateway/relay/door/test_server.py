@@ -43,7 +43,7 @@ async def test_models_by_list_and_by_name(open_door: OpenDoor) -> None:
         ("OPTIONS", "/v1/completions", 204, "POST, OPTIONS"),
         ("OPTIONS", "/v1/models", 204, "GET, HEAD, OPTIONS"),
         ("GET", "/v1/models/", 404, None),
-        ("POST", "/v1/embeddings", 404, None),
+        ("POST", "/v1/embeddingz", 404, None),
         ("GET", "/", 404, None),
     ],
 )

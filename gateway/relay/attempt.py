@@ -1,0 +1,368 @@
+"""One try at one endpoint: the request as that engine wants it, and what comes back, in OpenAI's words."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import GatehouseError, NotSupported, UpstreamFailure
+from gateway.relay.completion import CompletionStream, WholeAnswer, read_whole
+from gateway.relay.connection import (
+    BadResponse,
+    ConnectionLost,
+    DeadlinePassed,
+    Phase,
+    Sink,
+    UpstreamError,
+    UpstreamResponse,
+)
+from gateway.relay.engine_errors import error_of_answer, error_of_event
+from gateway.relay.inflated import InflatedResponse
+from gateway.relay.plan import Endpoint, SlimRequest, Work
+from gateway.relay.request_head import request_head
+from gateway.relay.rooms import find_room
+from gateway.relay.splice import MalformedJson, splice
+from gateway.relay.sse import EventTooLarge
+from gateway.relay.upstream import Origin, PendingResponse, UpstreamClient
+from gpupool.engines.base import CallNotSupported, OpenAICall, Translation
+
+_ERROR_BODY_BYTES: Final = 64 * 1024
+_ERROR_BODY_SECONDS: Final = 5.0
+_TAIL_SECONDS: Final = 1.0  # for what comes after the end, so that the connection can be used again
+_RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
+_BACK_PRESSURE: Final = frozenset({429, 503})
+_MOST_STEPS: Final = 4
+
+
+Write = Callable[[bytes], bool]
+"""Writes to the client at once; False once it does not keep up with what it is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Longest waits of one request, in seconds. Heartbeats of an engine are no progress."""
+
+    connect_seconds: float = 2.0
+    first_token_seconds: float = 120.0  # of a streamed answer: its first content
+    inter_token_seconds: float = 30.0  # of a streamed answer: from content to content
+    total_seconds: float = 600.0
+    keep_alive_seconds: float = 10.0  # of a streamed answer: silence after which the client is told that we live
+    answer_bytes: int = 64 * 1024 * 1024  # bound of a non-streamed answer, which is held whole
+
+
+class AttemptFailed(Exception):
+    """One attempt is over; `retry`: another endpoint may be asked if no content was told yet."""
+
+    def __init__(self, error: GatehouseError, *, retry: bool, engine_fault: bool, reason: str = "") -> None:
+        self.error = error
+        self.retry = retry
+        self.engine_fault = engine_fault
+        self.reason = reason or f"{error.status} {error.code}"  # for the log
+        super().__init__(error.message)
+
+
+class Attempt:
+    """Sends `work` to `endpoint`. `now`: monotonic seconds; `ends_at`: when the request's time is over."""
+
+    __slots__ = (
+        "_client",
+        "_deadlines",
+        "_due",
+        "_ends_at",
+        "_head_due",
+        "_kept",
+        "_late_error",
+        "_now",
+        "_pending",
+        "_progress_seen",
+        "_quiet_seconds",
+        "_request",
+        "_response",
+        "_translation",
+        "_work",
+        "_write",
+        "endpoint",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        request: SlimRequest,
+        work: Work,
+        endpoint: Endpoint,
+        client: UpstreamClient,
+        deadlines: Deadlines,
+        *,
+        now: Callable[[], float],
+        ends_at: float,
+    ) -> None:
+        self.endpoint = endpoint
+        self.stream: CompletionStream | None = None
+        """The streamed answer, once its head is there."""
+        self._request = request
+        self._work = work
+        self._client = client
+        self._deadlines = deadlines
+        self._now = now
+        self._ends_at = ends_at
+        self._pending: PendingResponse | None = None
+        self._response: UpstreamResponse | InflatedResponse | None = None
+        self._translation: Translation | None = None
+        self._write: Write | None = None
+        self._kept: list[bytes] | None = None  # what the sink had to leave to the reader
+        self._late_error: BadResponse | None = None
+        self._progress_seen = 0
+        self._quiet_seconds = 0.0
+        self._head_due = self._due = ends_at
+        if work.parsed.stream:
+            self._head_due = self._due = min(ends_at, now() + deadlines.first_token_seconds)
+
+    @property
+    def opened(self) -> bool:
+        """The head of the answer is there."""
+        return self._response is not None
+
+    async def open(self, quiet_seconds: float | None) -> bool:
+        """Send the request and wait for the answer's head; False when nothing has come for `quiet_seconds`: call again.
+
+        Raises UpstreamError or AttemptFailed.
+        """
+        if self._pending is None:
+            await self._send(*self._first_request())
+        return await self._wait_head(quiet_seconds)
+
+    def _first_request(self) -> tuple[str, str, bytes]:
+        """Method, path and body as this engine wants them."""
+        work, endpoint = self._work, self.endpoint
+        parsed = work.parsed
+        body = splice(work.body, parsed, served_name=endpoint.served_name)
+        room = find_room(endpoint.engine)
+        if room is None or work.api not in room.translates:
+            return "POST", work.path, body
+        call = OpenAICall(work.api, work.path, body, endpoint.served_name, parsed.stream)
+        try:
+            self._translation = room.wire.translate(call)
+        except CallNotSupported as error:
+            raise AttemptFailed(NotSupported(str(error)), retry=True, engine_fault=False) from error
+        if self._translation is None:
+            return "POST", work.path, body
+        wire = self._translation.request
+        return wire.method, wire.path, wire.body
+
+    async def _send(self, method: str, path: str, body: bytes) -> None:
+        endpoint = self.endpoint
+        left = self._left()
+        head = request_head(
+            self._request,
+            endpoint,
+            method=method,
+            path=path,
+            stream=self._work.parsed.stream,
+            body_bytes=len(body),
+            seconds_left=left,
+        )
+        origin = Origin(endpoint.host, endpoint.port, self._client.tls if endpoint.tls else None)
+        self._pending = await self._client.send(
+            origin, head, body, connect_seconds=min(self._deadlines.connect_seconds, left)
+        )
+
+    async def _wait_head(self, quiet_seconds: float | None) -> bool:
+        assert self._pending is not None
+        left = self._head_due - self._now()
+        if left <= 0:
+            raise DeadlinePassed(Phase.HEAD)
+        soft = quiet_seconds is not None and quiet_seconds < left
+        response = await self._pending.wait(quiet_seconds if soft and quiet_seconds is not None else left, soft=soft)
+        if response is None:
+            return False
+        self._response = response
+        if response.content_encoding:
+            self._response = InflatedResponse(response, self._deadlines.answer_bytes)
+        if response.status != 200:
+            raise await self._refused()
+        parsed = self._work.parsed
+        if response.content_type.startswith(b"text/event-stream") or (parsed.stream and self._translation is not None):
+            if not parsed.stream:
+                raise BadResponse("a stream where none was asked for")
+            self.stream = CompletionStream(client_model=parsed.model, drop_usage=not parsed.include_usage)
+        return True
+
+    async def _refused(self) -> AttemptFailed:
+        """The failure that an error answer amounts to."""
+        response = self._response
+        assert response is not None
+        status = response.status
+        seconds = min(_ERROR_BODY_SECONDS, max(0.0, self._ends_at - self._now()))
+        try:
+            body = await self._read_body(_ERROR_BODY_BYTES, seconds)
+        except UpstreamError:
+            body = b""  # its status says enough
+        error = error_of_answer(
+            status,
+            body,
+            retry_after=response.header(b"retry-after"),
+            served_name=self.endpoint.served_name,
+            client_model=self._work.parsed.model,
+        )
+        fault = error.status >= 500 and status not in _BACK_PRESSURE
+        return AttemptFailed(error, retry=status in _RETRIED, engine_fault=fault)
+
+    # A streamed answer
+
+    async def read_stream(self, quiet_seconds: float | None, write: Write | None) -> list[bytes] | None:
+        """Events for the client; None when there was nothing for `quiet_seconds`. Raises UpstreamError.
+
+        With `write`, those that may go at once are handed to it as they come, without a turn of this task, as long as
+        it returns True; an empty list then says that the client does not keep up. Look at `stream` for how it stands.
+        """
+        response, stream, deadlines = self._response, self.stream, self._deadlines
+        assert response is not None
+        assert stream is not None
+        while True:
+            now = self._now()
+            if self._progress_seen != stream.progress:
+                # The wait for the next content begins here and not where the last one came: between
+                # the two it was the client who made the engine wait.
+                self._progress_seen = stream.progress
+                self._due = min(self._ends_at, now + deadlines.inter_token_seconds)
+            left = max(0.0, self._due - now)
+            self._quiet_seconds = left if quiet_seconds is None else min(quiet_seconds, left)
+            sink: Sink | None = None
+            if write is not None and stream.committed and self._translation is None:
+                self._write, self._kept = write, None
+                sink = self._consume
+            data = await response.read(self._quiet_seconds, soft=True, sink=sink)
+            if data is None:
+                if self._late_error is not None:
+                    raise self._late_error
+                if sink is not None and self._kept is not None:
+                    return self._kept
+                if self._now() >= self._due - 0.001:
+                    raise DeadlinePassed(Phase.BODY)
+                return None
+            events = self._take(stream, data)
+            if events or stream.over:
+                return events
+
+    def _take(self, stream: CompletionStream, data: bytes) -> list[bytes]:
+        """The events of some bytes of the engine's, b"" being their end."""
+        translation = self._translation
+        try:
+            if translation is None:
+                return stream.take(data) if data else stream.take_rest()
+            translated = translation.feed(data) if data else translation.end()
+            events = stream.take(translated) if translated else []
+            return events if data else [*events, *stream.take_rest()]
+        except ValueError as error:  # too large, or not the engine's words
+            raise BadResponse(str(error), said=data) from error
+
+    def _consume(self, data: bytes) -> float | None:
+        """As a sink: one arrival, handled at once."""
+        stream, write = self.stream, self._write
+        assert stream is not None
+        assert write is not None
+        try:
+            events = stream.take(data)
+        except EventTooLarge as error:
+            self._late_error = BadResponse(str(error), said=data)
+            return None
+        if stream.over:
+            self._kept = events  # the end is told only once it is settled
+            return None
+        if events and not write(events[0] if len(events) == 1 else b"".join(events)):
+            self._kept = []
+            return None
+        now = self._now()
+        if self._progress_seen != stream.progress:
+            self._progress_seen = stream.progress
+            self._due = min(self._ends_at, now + self._deadlines.inter_token_seconds)
+        return min(self._quiet_seconds, self._due - now)
+
+    def failure(self) -> AttemptFailed | None:
+        """What a stream that is over amounts to, if it is not a success: it said an error, or ended too early."""
+        stream = self.stream
+        assert stream is not None
+        if stream.error is not None:
+            return self.said(stream.error)
+        if not stream.done and stream.finish_reasons < self._work.parsed.n:
+            return AttemptFailed(UpstreamFailure(), retry=True, engine_fault=True, reason="the stream ended too early")
+        return None
+
+    def said(self, data: bytes) -> AttemptFailed:
+        """The failure that an engine's error under a good status amounts to."""
+        error = error_of_event(data, served_name=self.endpoint.served_name, client_model=self._work.parsed.model)
+        return AttemptFailed(error, retry=error.status >= 500, engine_fault=error.status >= 500)
+
+    # A whole answer
+
+    async def read_whole(self) -> WholeAnswer:
+        """The answer, held whole, so that an engine's death in it can still be made good.
+
+        Raises UpstreamError or AttemptFailed.
+        """
+        body = await self._read_body(self._deadlines.answer_bytes, self._left())
+        for _ in range(_MOST_STEPS):
+            if self._translation is None:
+                break
+            try:
+                step = self._translation.whole(body)
+            except ValueError as error:
+                raise BadResponse(str(error), said=body) from error
+            if isinstance(step, bytes):
+                body = step
+                break
+            self.release()
+            self._response = None
+            await self._send(step.method, step.path, step.body)
+            await self._wait_head(None)
+            body = await self._read_body(self._deadlines.answer_bytes, self._left())
+        try:
+            answer = read_whole(self._work.api, body, client_model=self._work.parsed.model)
+        except MalformedJson as error:
+            raise BadResponse(f"the answer is not JSON: {error}", said=body) from error
+        if answer.error is not None:
+            raise self.said(answer.error)
+        return answer
+
+    async def _read_body(self, limit: int, seconds: float) -> bytes:
+        response = self._response
+        assert response is not None
+        data = await response.read(seconds)
+        assert data is not None
+        if response.drained and len(data) <= limit:
+            return data  # as nearly always: it came in one piece
+        until = self._now() + seconds
+        parts: list[bytes] = []
+        size = 0
+        while data:
+            size += len(data)
+            if size > limit:
+                raise BadResponse(f"an answer of more than {limit} bytes")
+            parts.append(data)
+            data = await response.read(max(0.0, until - self._now()))
+        return b"".join(parts)
+
+    # Ends
+
+    def release(self) -> None:
+        """Done with it: the connection stays of use where the answer has come whole, or soon has."""
+        response = self._response
+        if response is not None and not response.complete:
+            response.release(_TAIL_SECONDS)
+
+    def close(self) -> None:
+        """Done with it: the connection is closed unless the answer has come whole."""
+        if self._response is not None:
+            self._response.close()
+        elif self._pending is not None:
+            self._pending.close()
+
+    def abort(self) -> bool:
+        """Have whoever waits for the engine fail with ConnectionLost; False when it is not at the engine yet."""
+        waiting = self._response or self._pending
+        if waiting is None:
+            return False
+        waiting.fail(ConnectionLost("aborted"))
+        return True
+
+    def _left(self) -> float:
+        return max(0.0, self._ends_at - self._now())
