@@ -15,10 +15,10 @@ from core.clock import Clock
 from core.errors import GatehouseError, NoReadyInstance, error_headers
 from gateway.relay.attempt import Attempt, AttemptFailed, Deadlines, Write
 from gateway.relay.connection import BadResponse, UpstreamError
-from gateway.relay.dialects.base import DialectStream, render_error, render_error_event
+from gateway.relay.dialects.base import render_error, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.estimate import estimate_usage
-from gateway.relay.plan import Endpoint, Outcome, Ready, Settlement, Usage
+from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settlement, Usage
 from gateway.relay.upstream import UpstreamClient
 
 __all__ = ["CLIENT_LEFT", "MAX_ATTEMPTS", "Deadlines", "Exchange", "ResponseHead"]

@@ -7,16 +7,13 @@ one engine and ends in a Settlement, which the Settler writes to the spool.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
 from core.errors import GatehouseError
 from tenants.principal import Principal
-
-if TYPE_CHECKING:
-    from gateway.relay.dialects.base import Dialect
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -144,6 +141,40 @@ class EndpointPicker(Protocol):
         """The attempt ended; `failed` when the engine was at fault."""
 
 
+class DialectStream(Protocol):
+    """One streamed answer, in the client's words. Made anew for each attempt."""
+
+    def feed(self, event: bytes) -> bytes:
+        """One whole SSE event of OpenAI's (a chunk, or a comment) in the client's words, b"" for nothing.
+
+        `[DONE]` is not fed: `finish` is called for it.
+        """
+
+    async def finish(self) -> bytes:
+        """The events that end the answer; what is to be kept of it has been kept when this returns."""
+
+
+class Dialect(Protocol):
+    """How a client that does not speak OpenAI's chat API is answered; made for one request.
+
+    What it reads of an answer has been through CompletionStream: whole events, the client's model name, usage
+    included. No clock and no network; `finish` and `whole` may await a store.
+    """
+
+    def stream(self) -> DialectStream:
+        """A translator for one attempt at a streamed answer."""
+
+    async def whole(self, body: bytes) -> bytes:
+        """The whole answer `body` (OpenAI's JSON) in the client's words. Raises ValueError for one of another shape."""
+
+    @property
+    def keep_alive(self) -> bytes:
+        """What is sent while there is nothing to say, so that nobody on the way closes the connection."""
+
+    def error_event(self, error: GatehouseError) -> bytes:
+        """An error in a stream that has already begun."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What an engine is asked, in OpenAI's words. The client's own bytes, unless a dialect translated them."""
@@ -152,7 +183,7 @@ class Work:
     path: str  # e.g. /v1/chat/completions
     body: bytes
     parsed: ParsedBody  # of `body`
-    dialect: "Dialect | None" = None  # None: the client speaks OpenAI's words itself
+    dialect: Dialect | None = None  # None: the client speaks OpenAI's words itself
 
 
 @dataclass(slots=True)

@@ -39,7 +39,9 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
 
 class NewKeySerializer(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=80)
-    scopes = serializers.ListField(child=serializers.CharField(max_length=16), required=False, default=["infer", "embed"])
+    scopes = serializers.ListField(
+        child=serializers.CharField(max_length=16), required=False, default=["infer", "embed"]
+    )
     allowed_models = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,

@@ -6,7 +6,6 @@ from core.ids import uuid7
 from gateway.relay.plan import Api, Endpoint, SlimRequest
 from gateway.relay.request_head import request_head
 
-
 REQUEST_ID = uuid7()
 
 
