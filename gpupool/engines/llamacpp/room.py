@@ -1,0 +1,27 @@
+"""llama.cpp's server, as the registry lists it."""
+
+from typing import Final
+
+from gpupool.engines.base import Capability, Engine
+from gpupool.engines.llamacpp.launch import LlamaCppLaunch
+from gpupool.engines.llamacpp.wire import LlamaCppWire
+
+ROOM: Final = Engine(
+    "llamacpp",
+    "llama.cpp",
+    LlamaCppWire(),
+    LlamaCppLaunch(),
+    capabilities=frozenset(
+        {
+            Capability.CHAT,
+            Capability.COMPLETIONS,
+            Capability.EMBEDDINGS,
+            Capability.RERANK,
+            Capability.TOKENIZE,
+            Capability.LOAD,
+            Capability.REQUEST_ADAPTERS,
+            Capability.LAUNCH,
+        }
+    ),
+    translates=frozenset({Capability.TOKENIZE}),
+)
