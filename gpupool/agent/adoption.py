@@ -14,7 +14,7 @@ import structlog
 from gpupool.agent.engine import is_healthy
 from gpupool.agent.processes import EngineProcess, kill_marked, mark_of, marked_engines, start_mark
 from gpupool.agent.state import InstanceRecord, StateDir
-from gpupool.engines.registry import ENGINES
+from gpupool.engines.registry import engines, get_engine
 from gpupool.policies.node_reconcile import Phase
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ async def adopt_all(state: StateDir) -> list[Adopted]:
     for record in state.load().values():
         mark = state.mark(record.row)
         process = _still_running(record, mark, running.pop(mark, None))
-        if process is not None and record.row.engine in ENGINES:
+        if process is not None and record.row.engine in engines():
             settling.append(_settle_phase(record, process))
             found.append(Adopted(record, process))
         else:
@@ -64,7 +64,7 @@ async def _settle_phase(record: InstanceRecord, process: EngineProcess) -> None:
     """A ready engine that still answers stays ready without a gap; anything else goes through loading again."""
     record.pid, record.start_mark, record.process_started_at = process.pid, process.mark, process.started_at
     record.reason = ""
-    answers = record.port is not None and await is_healthy(ENGINES[record.row.engine], record.port)
+    answers = record.port is not None and await is_healthy(get_engine(record.row.engine), record.port)
     if record.phase != Phase.READY or not answers:
         record.phase = Phase.LOADING
 

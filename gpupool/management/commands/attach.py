@@ -12,7 +12,7 @@ from django.db import transaction
 
 from gpupool import services
 from gpupool.controller.prober import Target, Verdict, probe
-from gpupool.engines.registry import ENGINES
+from gpupool.engines.registry import engines
 from gpupool.models import Instance
 from gpupool.selectors import engine_authorization
 from tenants.actor import SYSTEM
@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("url", help="where it answers, for example http://127.0.0.1:8000")
-        parser.add_argument("--engine", required=True, help=f"what it is: {', '.join(ENGINES)}")
+        parser.add_argument("--engine", required=True, help=f"what it is: {', '.join(engines())}")
         parser.add_argument("--model", required=True, help="the name that applications use")
         parser.add_argument("--served-name", default="", help="the name the engine knows it by, if another")
         parser.add_argument(
