@@ -49,7 +49,7 @@ class BadResponse(UpstreamError):
 class ConnectionLimits:
     """Bounds on what is held of an engine's response, in bytes."""
 
-    head_bytes: int = 64 * 1024
+    head_bytes: int = 64 * 1024  # of the head; and between two pieces of the body, and after the last (trailers)
     buffer_bytes: int = 64 * 1024  # unread body beyond which the socket is not read any more
 
 
@@ -270,6 +270,8 @@ class Connection(asyncio.Protocol):
         self._response: UpstreamResponse | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
+        self._framing_bytes = 0  # since the last piece of the body
+        self._body_came = False  # with the bytes that were handed to the parser last
         self._informational = False
         self._until_close = False
         self._message_done = False
@@ -291,8 +293,9 @@ class Connection(asyncio.Protocol):
         if transport is None:
             raise ConnectionLost("the connection is gone")
         self.touched = False
-        self._head_bytes = 0
+        self._head_bytes = self._framing_bytes = 0
         self._headers = []
+        self._body_came = False
         self._informational = self._until_close = self._message_done = self._discarding = False
         self._response = response = UpstreamResponse(self)
         if len(body) < 1 << 16:
@@ -365,6 +368,14 @@ class Connection(asyncio.Protocol):
             if self._head_bytes > self._limits.head_bytes:
                 response.fail(BadResponse("the response head is too large"))
                 self._excess = True
+        elif self._body_came:
+            self._body_came = False
+            self._framing_bytes = 0
+        else:
+            self._framing_bytes += len(data)  # the parser keeps a trailer's line however long it gets
+            if self._framing_bytes > self._limits.head_bytes and not self._message_done:
+                response.fail(BadResponse("more framing than a body needs"))
+                self._excess = True
         if self._message_done:
             self._finish(response)
         elif self._excess:
@@ -420,6 +431,7 @@ class Connection(asyncio.Protocol):
         response.status = status
 
     def on_body(self, body: bytes) -> None:
+        self._body_came = True
         response = self._response
         if response is None or self._discarding or self._message_done:
             return

@@ -334,3 +334,24 @@ async def test_an_answer_before_the_request_is_read_ends_the_connection(client: 
         assert (response.status, await read_all(response)) == (413, b"{}")
         await until(lambda: client.connections(origin) == 0)
         gone.set()
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [b"0\r\nTrailer: ", b"0\r\n", b"5;extension="],
+    ids=["one endless trailer", "endless trailers", "an endless extension of a chunk"],
+)
+async def test_framing_without_a_body_is_bounded(client: UpstreamClient, flood: bytes) -> None:
+    line = b"x: y\r\n" if flood == b"0\r\n" else b"xxxxxx"
+
+    async def endless(_request: Received, wire: Wire) -> None:
+        await wire.send(head(200, ("Transfer-Encoding", "chunked")) + b"5\r\nhello\r\n" + flood)
+        while True:
+            await wire.send(line * 1000)
+
+    async with EngineDouble(endless) as engine:
+        response = await send(client, engine.port)
+        assert await response.read(2.0) == b"hello"
+        with pytest.raises(BadResponse, match="framing"):
+            await response.read(5.0)
+        await until(lambda: engine.open == 0)
