@@ -21,6 +21,7 @@ from gateway.relay.connection import (
     UpstreamError,
     UpstreamResponse,
 )
+from gateway.relay.memory import MemoryBudget
 
 
 class Origin(NamedTuple):
@@ -52,8 +53,16 @@ class UpstreamCounters:
 class UpstreamClient:
     """Pools of connections; belongs to the event loop it is first used on."""
 
-    def __init__(self, limits: UpstreamLimits | None = None, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        limits: UpstreamLimits | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        memory: MemoryBudget | None = None,
+    ) -> None:
         self.counters = UpstreamCounters()
+        self.memory = memory or MemoryBudget()
+        """What whole answers are held within."""
         self.tls = tls
         """How endpoints behind https are spoken to."""
         self._limits = limits or UpstreamLimits()
