@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.errors import GatehouseError, NotSupported, UpstreamFailure
+from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.completion import CompletionStream, WholeAnswer, read_whole
 from gateway.relay.connection import (
     BadResponse,
@@ -17,6 +18,7 @@ from gateway.relay.connection import (
 )
 from gateway.relay.engine_errors import error_of_answer, error_of_event
 from gateway.relay.inflated import InflatedResponse
+from gateway.relay.memory import Claim, RelayMemoryExhausted
 from gateway.relay.plan import Endpoint, SlimRequest, Work
 from gateway.relay.request_head import request_head
 from gateway.relay.rooms import find_room
@@ -47,15 +49,24 @@ class Deadlines:
     total_seconds: float = 600.0
     keep_alive_seconds: float = 10.0  # of a streamed answer: silence after which the client is told that we live
     answer_bytes: int = 64 * 1024 * 1024  # bound of a non-streamed answer, which is held whole
+    attempts: int = 3  # most attempts of one request
+    retry_seconds: float = 150.0  # since its arrival: no further attempt begins later
 
 
 class AttemptFailed(Exception):
     """One attempt is over; `retry`: another endpoint may be asked if no content was told yet."""
 
-    def __init__(self, error: GatehouseError, *, retry: bool, engine_fault: bool, reason: str = "") -> None:
+    def __init__(
+        self,
+        error: GatehouseError,
+        *,
+        retry: bool,
+        outcome: AttemptOutcome = AttemptOutcome.NEUTRAL,
+        reason: str = "",
+    ) -> None:
         self.error = error
         self.retry = retry
-        self.engine_fault = engine_fault
+        self.outcome = outcome
         self.reason = reason or f"{error.status} {error.code}"  # for the log
         super().__init__(error.message)
 
@@ -64,6 +75,7 @@ class Attempt:
     """Sends `work` to `endpoint`. `now`: monotonic seconds; `ends_at`: when the request's time is over."""
 
     __slots__ = (
+        "_claim",
         "_client",
         "_deadlines",
         "_due",
@@ -101,6 +113,7 @@ class Attempt:
         self._request = request
         self._work = work
         self._client = client
+        self._claim: Claim | None = None  # a whole answer that came in pieces
         self._deadlines = deadlines
         self._now = now
         self._ends_at = ends_at
@@ -142,7 +155,7 @@ class Attempt:
         try:
             self._translation = room.wire.translate(call)
         except CallNotSupported as error:
-            raise AttemptFailed(NotSupported(str(error)), retry=True, engine_fault=False) from error
+            raise AttemptFailed(NotSupported(str(error)), retry=True) from error
         if self._translation is None:
             return "POST", work.path, body
         wire = self._translation.request
@@ -203,8 +216,7 @@ class Attempt:
             served_name=self.endpoint.served_name,
             client_model=self._work.parsed.model,
         )
-        fault = error.status >= 500 and status not in _BACK_PRESSURE
-        return AttemptFailed(error, retry=status in _RETRIED, engine_fault=fault)
+        return AttemptFailed(error, retry=status in _RETRIED, outcome=_outcome_of(status, error))
 
     # A streamed answer
 
@@ -284,13 +296,16 @@ class Attempt:
         if stream.error is not None:
             return self.said(stream.error)
         if not stream.done and stream.finish_reasons < self._work.parsed.n:
-            return AttemptFailed(UpstreamFailure(), retry=True, engine_fault=True, reason="the stream ended too early")
+            return AttemptFailed(
+                UpstreamFailure(), retry=True, outcome=AttemptOutcome.FAILED, reason="the stream ended too early"
+            )
         return None
 
     def said(self, data: bytes) -> AttemptFailed:
         """The failure that an engine's error under a good status amounts to."""
         error = error_of_event(data, served_name=self.endpoint.served_name, client_model=self._work.parsed.model)
-        return AttemptFailed(error, retry=error.status >= 500, engine_fault=error.status >= 500)
+        retry = error.status >= 500 or error.status in _RETRIED
+        return AttemptFailed(error, retry=retry, outcome=_outcome_of(error.status, error))
 
     # A whole answer
 
@@ -333,10 +348,15 @@ class Attempt:
         until = self._now() + seconds
         parts: list[bytes] = []
         size = 0
+        claim = self._claim = self._claim or Claim(self._client.memory)
         while data:
             size += len(data)
             if size > limit:
                 raise BadResponse(f"an answer of more than {limit} bytes")
+            try:
+                claim.take(len(data))
+            except RelayMemoryExhausted as error:
+                raise AttemptFailed(error, retry=False) from error
             parts.append(data)
             data = await response.read(max(0.0, until - self._now()))
         return b"".join(parts)
@@ -345,16 +365,22 @@ class Attempt:
 
     def release(self) -> None:
         """Done with it: the connection stays of use where the answer has come whole, or soon has."""
+        self._let_go()
         response = self._response
         if response is not None and not response.complete:
             response.release(_TAIL_SECONDS)
 
     def close(self) -> None:
         """Done with it: the connection is closed unless the answer has come whole."""
+        self._let_go()
         if self._response is not None:
             self._response.close()
         elif self._pending is not None:
             self._pending.close()
+
+    def _let_go(self) -> None:
+        if self._claim is not None:
+            self._claim.release()
 
     def abort(self) -> bool:
         """Have whoever waits for the engine fail with ConnectionLost; False when it is not at the engine yet."""
@@ -366,3 +392,10 @@ class Attempt:
 
     def _left(self) -> float:
         return max(0.0, self._ends_at - self._now())
+
+
+def _outcome_of(status: int, error: GatehouseError) -> AttemptOutcome:
+    """What an engine's error says about the engine: a client's 4xx nothing. `status`: the engine's own."""
+    if status in _BACK_PRESSURE:
+        return AttemptOutcome.BACK_PRESSURE
+    return AttemptOutcome.FAILED if error.status >= 500 else AttemptOutcome.NEUTRAL

@@ -13,17 +13,17 @@ import structlog
 
 from core.clock import Clock
 from core.errors import GatehouseError, NoReadyInstance, error_headers
+from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.attempt import Attempt, AttemptFailed, Deadlines, Write
-from gateway.relay.connection import BadResponse, UpstreamError
+from gateway.relay.connection import BadResponse, ConnectFailed, DeadlinePassed, UpstreamError
 from gateway.relay.dialects.base import render_error, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.estimate import estimate_usage
 from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settlement, Usage
 from gateway.relay.upstream import UpstreamClient
 
-__all__ = ["CLIENT_LEFT", "MAX_ATTEMPTS", "Deadlines", "Exchange", "ResponseHead"]
+__all__ = ["CLIENT_LEFT", "Deadlines", "Exchange", "ResponseHead"]
 
-MAX_ATTEMPTS: Final = 3
 CLIENT_LEFT: Final = 499
 """Status in the ledger of a request whose client left before it was told one (nginx's number)."""
 
@@ -53,7 +53,9 @@ class Exchange:
         self._client = client
         self._now = clock.monotonic
         self._deadlines = deadlines
-        self._ends_at = ready.request.received_at + deadlines.total_seconds
+        received_at, own = ready.request.received_at, ready.timeout_seconds
+        self._ends_at = received_at + (deadlines.total_seconds if own is None else min(own, deadlines.total_seconds))
+        self._retry_until = min(self._ends_at, received_at + deadlines.retry_seconds)
         # Silence after which a stream's client is told that we live; None: never.
         self._quiet = deadlines.keep_alive_seconds if ready.keep_alive and ready.work.parsed.stream else None
         self._head: ResponseHead | None = None
@@ -118,7 +120,7 @@ class Exchange:
 
         With `error` it was not the client who gave up, but a defect of ours that it was told as.
         """
-        self._end_attempt(failed=False)
+        self._end_attempt(AttemptOutcome.OK if self._content_told else AttemptOutcome.NEUTRAL)
         if self._settlement is not None:
             return
         if error is None:
@@ -149,17 +151,17 @@ class Exchange:
                 except UpstreamError as error:
                     said = error.said if isinstance(error, BadResponse) else b""
                     self._log_attempt(f"{type(error).__name__}: {error}", said=said)
-                    failure = AttemptFailed(error_of_transport(error), retry=True, engine_fault=True)
+                    failure = AttemptFailed(error_of_transport(error), retry=True, outcome=self._outcome_of(error))
                 except AttemptFailed as error:
-                    if error.engine_fault:
+                    if error.outcome is AttemptOutcome.FAILED:
                         self._log_attempt(error.reason)
                     failure = error
                 except asyncio.CancelledError:
                     if self._aborted is None or self._cancelled_by_abort is None:
                         raise
                     self._cancelled_by_abort.uncancel()
-                    failure = AttemptFailed(self._aborted, retry=False, engine_fault=False)
-            self._end_attempt(failed=failure.engine_fault and self._aborted is None)
+                    failure = AttemptFailed(self._aborted, retry=False)
+            self._end_attempt(failure.outcome if self._aborted is None else AttemptOutcome.NEUTRAL)
             if self._aborted is not None or self._content_told or not failure.retry or not self._may_try_again():
                 return await self._fail(self._aborted or failure.error)
 
@@ -175,22 +177,35 @@ class Exchange:
             **({"said": _quote(said, self._ready.request.body)} if said else {}),
         )
 
-    def _may_try_again(self) -> bool:
-        if self._attempts >= MAX_ATTEMPTS or self._now() >= self._ends_at:
-            return False
-        return self._pick() is not None
+    def _outcome_of(self, error: UpstreamError) -> AttemptOutcome:
+        if isinstance(error, ConnectFailed):
+            return AttemptOutcome.REFUSED_CONNECTION
+        if isinstance(error, DeadlinePassed) and self._ready.timeout_seconds is not None:
+            # Whoever asks for an answer within a millisecond shall not have an engine taken from everybody.
+            return AttemptOutcome.NEUTRAL if self._now() >= self._ends_at else AttemptOutcome.FAILED
+        return AttemptOutcome.FAILED
 
-    def _pick(self) -> Endpoint | None:
-        endpoint = self._ready.picker.pick(self._tried)
-        if endpoint is not None:
-            self._endpoint = endpoint
-            self._ready.picker.started(endpoint)
-        return endpoint
+    def _may_try_again(self) -> bool:
+        if self._attempts >= self._deadlines.attempts or self._now() >= self._retry_until:
+            return False
+        picker = self._ready.picker
+        endpoint = picker.pick(self._tried)
+        if endpoint is None or not picker.spend_retry():
+            return False
+        self._use(endpoint)
+        return True
+
+    def _use(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._ready.picker.started(endpoint)
 
     def _begin_attempt(self) -> Attempt:
-        endpoint = self._endpoint or self._pick()
+        endpoint = self._endpoint
         if endpoint is None:
-            raise AttemptFailed(NoReadyInstance(retry_after_seconds=1.0), retry=False, engine_fault=False)
+            endpoint = self._ready.picker.pick(self._tried)
+            if endpoint is None:
+                raise AttemptFailed(self._none_routable(), retry=False)
+            self._use(endpoint)
         self._last_endpoint = endpoint
         self._attempts += 1
         self._tried |= {endpoint.instance_id}
@@ -206,6 +221,12 @@ class Exchange:
         )
         return attempt
 
+    def _none_routable(self) -> NoReadyInstance:
+        picker = self._ready.picker
+        reasons = {str(instance_id): str(reason) for instance_id, reason in picker.why_not(self._tried).items()}
+        log.warning("no_endpoint_routable", request_id=str(self._ready.request.request_id), reasons=reasons)
+        return NoReadyInstance(retry_after_seconds=picker.retry_after_seconds())
+
     def _say_alive(self) -> bytes:
         dialect = self._work.dialect
         return _KEEP_ALIVE if dialect is None else dialect.keep_alive
@@ -219,6 +240,7 @@ class Exchange:
             return None
         if self._ttft_seconds is None and stream.content_events:
             self._ttft_seconds = self._now() - self._ready.request.received_at
+            self._ready.picker.answered()
         translated: DialectStream | None = None
         if dialect is None:
             out = events[0] if len(events) == 1 else b"".join(events)
@@ -261,7 +283,7 @@ class Exchange:
     # Ends
 
     async def _succeed(self, last: bytes) -> bytes:
-        self._end_attempt(failed=False, completed=True)
+        self._end_attempt(AttemptOutcome.OK, completed=True)
         await self._settle(Outcome.SUCCESS, 200)
         return last
 
@@ -280,7 +302,7 @@ class Exchange:
             return self._work.dialect.error_event(error)
         return render_error_event(request.api, error, request.request_id)
 
-    def _end_attempt(self, *, failed: bool, completed: bool = False) -> None:
+    def _end_attempt(self, outcome: AttemptOutcome, *, completed: bool = False) -> None:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             if (stream := attempt.stream) is not None:
@@ -293,7 +315,7 @@ class Exchange:
                 attempt.close()
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None:
-            self._ready.picker.finished(endpoint, failed=failed)
+            self._ready.picker.finished(endpoint, outcome)
 
     async def _settle(self, outcome: Outcome, status: int, error_code: str | None = None) -> None:
         if self._settlement is not None:

@@ -1,31 +1,76 @@
-"""Chooses endpoints by what this process has in flight on them, and avoids one that just failed."""
+"""Chooses endpoints by what this process has in flight on them, and leaves alone those whose breaker is open.
 
-from collections.abc import Callable
+An endpoint of which only good is known costs nothing here: breakers are kept of those that failed lately.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
 from core.clock import Clock
+from gateway.policies.breaker import (
+    AttemptOutcome,
+    Breaker,
+    BreakerState,
+    admits,
+    after_attempt,
+    begin_trial,
+    trial_at,
+)
 from gateway.policies.pick import pick_less_loaded
-from gateway.relay.plan import Api, Endpoint, EndpointPicker
+from gateway.policies.retry import RetryBudget
+from gateway.relay.plan import Api, Endpoint
 from gateway.relay.rooms import find_room
 from gateway.relay.snapshot import Snapshot
 
-EJECTION_SECONDS: Final = 2.0
+_SHORTEST_RETRY_AFTER_SECONDS: Final = 1.0
+RETRY_SHARE: Final = 0.2
+
+
+class Unroutable(StrEnum):
+    """Why an endpoint of the model is not sent a request."""
+
+    TRIED = "tried"  # by an earlier attempt of this request
+    UNABLE = "unable"  # its engine cannot be asked that
+    BREAKER_OPEN = "breaker_open"
+    ON_TRIAL = "on_trial"  # one request is finding out whether it is well again
+
+
+@dataclass(slots=True)
+class BalancerCounters:
+    """Since the start; for metrics."""
+
+    retries: int = 0
+    retries_denied: int = 0  # by the process's budget
+    lost_counts: int = 0  # attempts that nobody ended: found by the finaliser, which is the backstop of the count
 
 
 class Balancer:
-    """The load of all endpoints as this process knows it. `random`: a number in [0, 1)."""
+    """The endpoints as this process knows them: load, breakers, and the budget of retries.
 
-    def __init__(self, snapshot: Snapshot, *, clock: Clock, random: Callable[[], float]) -> None:
+    Only touched on the event loop. `random`: a number in [0, 1). `retry_share`: most retries, per request.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, *, clock: Clock, random: Callable[[], float], retry_share: float = RETRY_SHARE
+    ) -> None:
+        self.counters = BalancerCounters()
         self._snapshot = snapshot
         self._clock = clock
         self._random = random
         self._in_flight: dict[UUID, int] = {}
-        self._ejected_until: dict[UUID, float] = {}
+        self._breakers: dict[UUID, Breaker] = {}
+        self._requests = 0
+        self._budget = RetryBudget(retry_share)
+        self._dropped: deque[tuple[Endpoint, bool]] = deque()
 
-    def picker(self, model_id: UUID, api: Api) -> EndpointPicker:
-        """A picker among the endpoints of one model that can be asked that."""
-        return _ModelPicker(self, model_id, api)
+    def picker(self, model_id: UUID, api: Api) -> "ModelPicker":
+        """A picker among the endpoints of one model that can be asked that; one for each request."""
+        self._requests += 1
+        return ModelPicker(self, model_id, api)
 
     def has_ready(self, model_id: UUID) -> bool:
         return bool(self._snapshot.endpoints(model_id))
@@ -38,12 +83,24 @@ class Balancer:
         """Requests of this process on that instance now."""
         return self._in_flight.get(instance_id, 0)
 
+    def loads(self) -> Mapping[UUID, int]:
+        """Requests in flight by instance, where there are any."""
+        return self._in_flight
+
+    def breaker(self, instance_id: UUID) -> Breaker:
+        """What is known of that instance."""
+        return self._breakers.get(instance_id) or Breaker()
+
+    def breaker_states(self) -> Mapping[UUID, BreakerState]:
+        """Of the instances that failed lately; all others are closed."""
+        return {instance_id: breaker.state for instance_id, breaker in self._breakers.items()}
+
+    # For one request
+
     def pick(self, model_id: UUID, api: Api, exclude: frozenset[UUID]) -> Endpoint | None:
-        candidates = tuple(
-            [e for e in self._snapshot.endpoints(model_id) if e.instance_id not in exclude and _can(e, api)]
-        )
-        if self._ejected_until:
-            candidates = self._without_ejected(candidates)
+        candidates = [e for e in self._snapshot.endpoints(model_id) if e.instance_id not in exclude and _can(e, api)]
+        if self._breakers:
+            candidates = self._routable(candidates)
         if not candidates:
             return None
         if len(candidates) == 1:
@@ -51,23 +108,110 @@ class Balancer:
         loads = [self._in_flight.get(e.instance_id, 0) for e in candidates]
         return candidates[pick_less_loaded(loads, first=self._random(), second=self._random())]
 
-    def started(self, endpoint: Endpoint) -> None:
-        self._in_flight[endpoint.instance_id] = self._in_flight.get(endpoint.instance_id, 0) + 1
-
-    def finished(self, endpoint: Endpoint, *, failed: bool) -> None:
-        left = self._in_flight.get(endpoint.instance_id, 0) - 1
-        if left > 0:
-            self._in_flight[endpoint.instance_id] = left
-        else:
-            self._in_flight.pop(endpoint.instance_id, None)
-        if failed:
-            self._ejected_until[endpoint.instance_id] = self._clock.monotonic() + EJECTION_SECONDS
-
-    def _without_ejected(self, candidates: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    def why_not(self, model_id: UUID, api: Api, exclude: frozenset[UUID]) -> dict[UUID, Unroutable]:
+        """Why each endpoint that `pick` would pass over is passed over; for logs."""
         now = self._clock.monotonic()
-        self._ejected_until = {i: until for i, until in self._ejected_until.items() if until > now}
-        kept = tuple(e for e in candidates if e.instance_id not in self._ejected_until)
-        return kept or candidates  # one that failed is still better than none
+        reasons: dict[UUID, Unroutable] = {}
+        for endpoint in self._snapshot.endpoints(model_id):
+            breaker = self._breakers.get(endpoint.instance_id)
+            if endpoint.instance_id in exclude:
+                reasons[endpoint.instance_id] = Unroutable.TRIED
+            elif not _can(endpoint, api):
+                reasons[endpoint.instance_id] = Unroutable.UNABLE
+            elif breaker is not None and breaker.state is BreakerState.HALF_OPEN:
+                reasons[endpoint.instance_id] = Unroutable.ON_TRIAL
+            elif breaker is not None and not admits(breaker, now=now):
+                reasons[endpoint.instance_id] = Unroutable.BREAKER_OPEN
+        return reasons
+
+    def retry_after_seconds(self, model_id: UUID, api: Api) -> float:
+        """How long until one of the model's endpoints may be tried again; at least a second."""
+        waits = [
+            trial_at(breaker, lonely=True) - self._clock.monotonic()
+            for e in self._snapshot.endpoints(model_id)
+            if _can(e, api)
+            and (breaker := self._breakers.get(e.instance_id)) is not None
+            and breaker.state is BreakerState.OPEN
+        ]
+        return max(_SHORTEST_RETRY_AFTER_SECONDS, min(waits, default=0.0))
+
+    def started(self, endpoint: Endpoint) -> bool:
+        """An attempt begins there. Returns whether it is the trial of an open breaker."""
+        instance_id = endpoint.instance_id
+        self._in_flight[instance_id] = self._in_flight.get(instance_id, 0) + 1
+        if self._breakers:
+            breaker = self._breakers.get(instance_id)
+            if breaker is not None and breaker.state is BreakerState.OPEN:
+                self._breakers[instance_id] = begin_trial(breaker)
+                return True
+        return False
+
+    def answered(self, endpoint: Endpoint) -> None:
+        """The trial there has its first content: a good sign that need not wait for the end of a long stream."""
+        self._judge(endpoint.instance_id, AttemptOutcome.OK, trial=True)
+
+    def finished(self, endpoint: Endpoint, outcome: AttemptOutcome, *, trial: bool = False) -> None:
+        instance_id = endpoint.instance_id
+        left = self._in_flight.get(instance_id, 0) - 1
+        if left > 0:
+            self._in_flight[instance_id] = left
+        else:
+            self._in_flight.pop(instance_id, None)
+        if outcome is not AttemptOutcome.OK or self._breakers:
+            self._judge(instance_id, outcome, trial=trial)
+
+    def spend_retry(self) -> bool:
+        """Whether the process's budget has room for one more attempt; it is taken when it has."""
+        if self._budget.spend(now=self._clock.monotonic(), requests=self._requests):
+            self.counters.retries += 1
+            return True
+        self.counters.retries_denied += 1
+        return False
+
+    def _judge(self, instance_id: UUID, outcome: AttemptOutcome, *, trial: bool) -> None:
+        before = self._breakers.get(instance_id)
+        if before is None:
+            if outcome is not AttemptOutcome.FAILED and outcome is not AttemptOutcome.REFUSED_CONNECTION:
+                return
+            if not self._snapshot.has_endpoint(instance_id):
+                return  # deleted meanwhile: nothing is remembered of it
+        breaker = after_attempt(before or Breaker(), outcome, now=self._clock.monotonic(), trial=trial)
+        if breaker.unblemished:
+            self._breakers.pop(instance_id, None)
+        else:
+            self._breakers[instance_id] = breaker
+
+    def _routable(self, candidates: list[Endpoint]) -> list[Endpoint]:
+        now, breakers = self._clock.monotonic(), self._breakers
+        due = []
+        kept = []
+        for endpoint in candidates:
+            breaker = breakers.get(endpoint.instance_id)
+            if breaker is None or breaker.state is BreakerState.CLOSED:
+                kept.append(endpoint)
+            elif admits(breaker, now=now):
+                due.append(endpoint)
+        if due:
+            return due[:1]  # or it would be tried only by chance, and late
+        if kept:
+            return kept
+        return [e for e in candidates if admits(breakers[e.instance_id], now=now, lonely=True)][:1]
+
+    # Backstops
+
+    def drop(self, endpoint: Endpoint, *, trial: bool) -> None:
+        """An attempt there is gone without having been ended; may be called on any thread."""
+        self._dropped.append((endpoint, trial))
+
+    def sweep(self) -> None:
+        """Count what nobody ended, and forget endpoints that are no longer there; about once a second."""
+        while self._dropped:
+            endpoint, trial = self._dropped.popleft()
+            self.counters.lost_counts += 1
+            self.finished(endpoint, AttemptOutcome.NEUTRAL, trial=trial)
+        for instance_id in [i for i in self._breakers if not self._snapshot.has_endpoint(i)]:
+            del self._breakers[instance_id]
+        self._budget.observe(now=self._clock.monotonic(), requests=self._requests)
 
 
 def _can(endpoint: Endpoint, api: Api) -> bool:
@@ -75,19 +219,44 @@ def _can(endpoint: Endpoint, api: Api) -> bool:
     return room is not None and api in room.capabilities
 
 
-class _ModelPicker:
-    __slots__ = ("_api", "_balancer", "_model_id")
+class ModelPicker:
+    """The balancer as one request sees it: it has at most one attempt in flight."""
+
+    __slots__ = ("_api", "_balancer", "_in_use", "_model_id", "_trial")
 
     def __init__(self, balancer: Balancer, model_id: UUID, api: Api) -> None:
         self._balancer = balancer
         self._model_id = model_id
         self._api = api
+        self._in_use: Endpoint | None = None
+        self._trial = False
 
     def pick(self, exclude: frozenset[UUID]) -> Endpoint | None:
         return self._balancer.pick(self._model_id, self._api, exclude)
 
-    def started(self, endpoint: Endpoint) -> None:
-        self._balancer.started(endpoint)
+    def why_not(self, exclude: frozenset[UUID]) -> dict[UUID, Unroutable]:
+        return self._balancer.why_not(self._model_id, self._api, exclude)
 
-    def finished(self, endpoint: Endpoint, *, failed: bool) -> None:
-        self._balancer.finished(endpoint, failed=failed)
+    def retry_after_seconds(self) -> float:
+        return self._balancer.retry_after_seconds(self._model_id, self._api)
+
+    def spend_retry(self) -> bool:
+        return self._balancer.spend_retry()
+
+    def started(self, endpoint: Endpoint) -> None:
+        self._in_use = endpoint
+        self._trial = self._balancer.started(endpoint)
+
+    def answered(self) -> None:
+        if self._trial and self._in_use is not None:
+            self._balancer.answered(self._in_use)
+            self._trial = False
+
+    def finished(self, endpoint: Endpoint, outcome: AttemptOutcome) -> None:
+        self._in_use = None
+        self._balancer.finished(endpoint, outcome, trial=self._trial)
+
+    def __del__(self) -> None:
+        # The count of active requests must be exact; whoever forgets to end an attempt is corrected here.
+        if self._in_use is not None:
+            self._balancer.drop(self._in_use, trial=self._trial)

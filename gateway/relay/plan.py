@@ -4,7 +4,7 @@
 one engine and ends in a Settlement, which the Settler writes to the spool.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from core.errors import GatehouseError
+from gateway.policies.breaker import AttemptOutcome
 from tenants.principal import Principal
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -129,16 +130,28 @@ class Ticket(Protocol):
 
 
 class EndpointPicker(Protocol):
-    """Chooses among the model's ready endpoints; remembers load while one is in use."""
+    """Chooses among the model's ready endpoints; remembers load while one is in use. One for each request."""
 
     def pick(self, exclude: frozenset[UUID]) -> Endpoint | None:
         """The endpoint for the next attempt, None when all are excluded or none is ready."""
 
+    def why_not(self, exclude: frozenset[UUID]) -> Mapping[UUID, str]:
+        """Why each endpoint that is passed over is passed over; for the log."""
+
+    def retry_after_seconds(self) -> float:
+        """When it is worth asking again after `pick` found none."""
+
+    def spend_retry(self) -> bool:
+        """Whether the process can afford one more attempt of this request; it is counted when it can."""
+
     def started(self, endpoint: Endpoint) -> None:
         """An attempt is in flight on it."""
 
-    def finished(self, endpoint: Endpoint, *, failed: bool) -> None:
-        """The attempt ended; `failed` when the engine was at fault."""
+    def answered(self) -> None:
+        """The attempt in flight has its first content."""
+
+    def finished(self, endpoint: Endpoint, outcome: AttemptOutcome) -> None:
+        """The attempt ended, and says this about the endpoint."""
 
 
 class DialectStream(Protocol):
@@ -197,6 +210,7 @@ class Ready:
     ticket: Ticket
     response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)  # x-request-id, x-ratelimit-*
     keep_alive: bool = True  # comments may be sent while a stream has nothing to say
+    timeout_seconds: float | None = None  # the client's own deadline, where it is shorter than ours
 
 
 @dataclass(frozen=True, slots=True)

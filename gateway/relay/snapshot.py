@@ -78,6 +78,10 @@ class Snapshot:
         """The ready endpoints of a model."""
         return self._by_model.get(model_id, ())
 
+    def has_endpoint(self, instance_id: UUID) -> bool:
+        """Whether that instance is ready, of whatever model."""
+        return instance_id in self._endpoints
+
     # Updates
 
     def cached_key_ids(self, ids: Iterable[UUID]) -> list[UUID]:

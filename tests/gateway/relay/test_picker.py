@@ -1,12 +1,16 @@
 """Endpoints by load, without those that were tried or just failed."""
 
+from collections import Counter
 from collections.abc import Iterator
 from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.clock import ManualClock
-from gateway.relay.picker import EJECTION_SECONDS, Balancer
+from gateway.policies.breaker import OPEN_SECONDS, AttemptOutcome, BreakerState
+from gateway.relay.picker import Balancer, ModelPicker, Unroutable
 from gateway.relay.plan import Api, Endpoint
 from gateway.relay.rows import ENDPOINTS, EndpointRow
 from gateway.relay.snapshot import Snapshot
@@ -51,7 +55,7 @@ def test_load_is_spread_evenly(pool: Pool) -> None:
         picker.started(endpoint)
     assert [pool.balancer.in_flight(e.instance_id) for e in endpoints] == [5, 5]
     for endpoint in endpoints * 5:
-        pool.balancer.finished(endpoint, failed=False)
+        pool.balancer.finished(endpoint, AttemptOutcome.OK)
     assert [pool.balancer.in_flight(e.instance_id) for e in endpoints] == [0, 0]
 
 
@@ -62,17 +66,153 @@ def test_what_was_tried_is_not_picked_again(pool: Pool) -> None:
     assert picker.pick(frozenset({one.instance_id, two.instance_id})) is None
 
 
-def test_one_that_failed_rests_a_moment(pool: Pool) -> None:
+def fail(pool: Pool, endpoint: Endpoint, outcome: AttemptOutcome = AttemptOutcome.FAILED, *, times: int = 10) -> None:
+    for _ in range(times):
+        picker = pool.balancer.picker(MODEL, Api.CHAT)
+        picker.started(endpoint)
+        picker.finished(endpoint, outcome)
+
+
+def picked(pool: Pool) -> set[Endpoint | None]:
+    return {pool.balancer.pick(MODEL, Api.CHAT, NONE) for _ in range(10)}
+
+
+def begin(pool: Pool) -> tuple[ModelPicker, Endpoint]:
+    picker = pool.balancer.picker(MODEL, Api.CHAT)
+    endpoint = picker.pick(NONE)
+    assert endpoint is not None
+    picker.started(endpoint)
+    return picker, endpoint
+
+
+def test_one_that_keeps_failing_is_left_alone_and_comes_back_by_one_trial(pool: Pool) -> None:
     one, two = pool.add(), pool.add()
-    pool.balancer.started(one)
-    pool.balancer.finished(one, failed=True)
-    assert {pool.balancer.pick(MODEL, Api.CHAT, NONE) for _ in range(10)} == {two}
-    pool.clock.advance(EJECTION_SECONDS + 0.1)
-    assert {pool.balancer.pick(MODEL, Api.CHAT, NONE) for _ in range(10)} == {one, two}
+    fail(pool, one, times=9)
+    assert picked(pool) == {one, two}
+    fail(pool, one, times=1)
+    assert picked(pool) == {two}
+    assert pool.balancer.why_not(MODEL, Api.CHAT, NONE) == {one.instance_id: Unroutable.BREAKER_OPEN}
+    pool.clock.advance(OPEN_SECONDS + 0.1)
+    trial, endpoint = begin(pool)
+    assert endpoint == one
+    assert picked(pool) == {two}
+    assert pool.balancer.why_not(MODEL, Api.CHAT, NONE) == {one.instance_id: Unroutable.ON_TRIAL}
+    trial.finished(one, AttemptOutcome.OK)
+    assert picked(pool) == {one, two}
+    assert not pool.balancer.breaker_states()
 
 
-def test_a_failed_one_is_better_than_none(pool: Pool) -> None:
+def test_a_trial_is_passed_with_its_first_content(pool: Pool) -> None:
     one = pool.add()
-    pool.balancer.started(one)
-    pool.balancer.finished(one, failed=True)
-    assert pool.balancer.pick(MODEL, Api.CHAT, NONE) == one
+    fail(pool, one)
+    pool.clock.advance(OPEN_SECONDS + 0.1)
+    trial, _ = begin(pool)
+    assert picked(pool) == {None}
+    trial.answered()
+    assert picked(pool) == {one}
+    trial.finished(one, AttemptOutcome.FAILED)  # as any other failure now
+    assert picked(pool) == {one}
+    assert pool.balancer.in_flight(one.instance_id) == 0
+
+
+def test_without_another_endpoint_the_answer_says_when_to_come_again(pool: Pool) -> None:
+    one = pool.add()
+    fail(pool, one)
+    picker = pool.balancer.picker(MODEL, Api.CHAT)
+    assert picker.pick(NONE) is None
+    assert picker.retry_after_seconds() == pytest.approx(OPEN_SECONDS)
+    pool.clock.advance(OPEN_SECONDS - 0.2)
+    assert picker.retry_after_seconds() == 1.0
+
+
+def test_an_endpoint_that_refuses_connections_is_left_at_once(pool: Pool) -> None:
+    one, two = pool.add(), pool.add()
+    fail(pool, one, AttemptOutcome.REFUSED_CONNECTION, times=1)
+    assert picked(pool) == {two}
+    pool.clock.advance(2.1)
+    assert picked(pool) == {one}  # its trial
+    fail(pool, one, AttemptOutcome.REFUSED_CONNECTION, times=1)
+    pool.clock.advance(2.1)
+    assert picked(pool) == {two}
+
+
+def test_the_only_endpoint_comes_back_within_two_seconds_however_long_it_was_away(pool: Pool) -> None:
+    one = pool.add()
+    for _ in range(100):
+        fail(pool, one, AttemptOutcome.REFUSED_CONNECTION, times=1)
+        assert pool.balancer.pick(MODEL, Api.CHAT, NONE) is None
+        pool.clock.advance(1.1)
+        assert pool.balancer.pick(MODEL, Api.CHAT, NONE) == one
+
+
+def test_back_pressure_and_clients_faults_open_nothing(pool: Pool) -> None:
+    one = pool.add()
+    fail(pool, one, AttemptOutcome.BACK_PRESSURE, times=50)
+    fail(pool, one, AttemptOutcome.NEUTRAL, times=50)
+    assert picked(pool) == {one}
+    assert not pool.balancer.breaker_states()
+
+
+def test_a_deleted_endpoint_is_never_picked_and_nothing_of_it_is_kept(pool: Pool) -> None:
+    one, two = pool.add(), pool.add()
+    fail(pool, one)
+    picker = pool.balancer.picker(MODEL, Api.CHAT)
+    picker.started(two)
+    pool.snapshot.apply(ENDPOINTS, [one.instance_id, two.instance_id], [])
+    assert picker.pick(NONE) is None
+    picker.finished(two, AttemptOutcome.FAILED)
+    pool.balancer.sweep()
+    assert not pool.balancer.breaker_states()
+    assert not pool.balancer.loads()
+
+
+def test_an_attempt_that_nobody_ended_is_found_by_the_sweep(pool: Pool) -> None:
+    one = pool.add()
+    fail(pool, one)
+    pool.clock.advance(OPEN_SECONDS)
+    picker, _ = begin(pool)
+    assert pool.balancer.in_flight(one.instance_id) == 1
+    del picker
+    pool.balancer.sweep()
+    assert pool.balancer.in_flight(one.instance_id) == 0
+    assert pool.balancer.counters.lost_counts == 1
+    assert picked(pool) == {one}  # the trial that was lost does not keep it away
+
+
+@pytest.mark.shows("R140")
+@given(st.lists(st.tuples(st.sampled_from(["begin", "end", "forget", "sweep", "wait"]), st.integers(0, 99))))
+def test_active_requests_are_counted_exactly(steps: list[tuple[str, int]]) -> None:
+    pool = Pool()
+    for _ in range(3):
+        pool.add()
+    live: list[tuple[ModelPicker, Endpoint]] = []
+    for step, number in steps:
+        if step == "begin":
+            picker = pool.balancer.picker(MODEL, Api.CHAT)
+            endpoint = picker.pick(NONE)
+            if endpoint is not None:
+                picker.started(endpoint)
+                live.append((picker, endpoint))
+            del picker
+        elif step == "wait":
+            pool.clock.advance(number)
+        elif step == "sweep":
+            pool.balancer.sweep()
+        elif live:
+            picker, endpoint = live.pop(number % len(live))
+            if step == "end":
+                picker.finished(endpoint, list(AttemptOutcome)[number % 5])
+            del picker
+    pool.balancer.sweep()
+    counted = Counter(endpoint.instance_id for _, endpoint in live)
+    assert dict(pool.balancer.loads()) == counted
+    on_trial = [state for state in pool.balancer.breaker_states().values() if state is BreakerState.HALF_OPEN]
+    assert len(on_trial) <= len(live)
+
+
+def test_retries_are_a_share_of_the_requests(pool: Pool) -> None:
+    for _ in range(1000):
+        pool.balancer.picker(MODEL, Api.CHAT)
+    granted = sum(pool.balancer.spend_retry() for _ in range(1000))
+    assert granted == pool.balancer.counters.retries == 200
+    assert pool.balancer.counters.retries_denied == 800

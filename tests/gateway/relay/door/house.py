@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from core.clock import SystemClock
 from core.errors import GatehouseError
 from core.ids import uuid7
+from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.door import Door, DoorLimits
 from gateway.relay.exchange import Deadlines
 from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, Settlement, SlimRequest, Work
@@ -32,6 +33,8 @@ class FirstPicker:
         self.endpoints = endpoints
         self.in_flight = 0
         self.failed: list[Endpoint] = []
+        self.outcomes: list[AttemptOutcome] = []
+        self.answers = 0
 
     def pick(self, exclude: frozenset[UUID]) -> Endpoint | None:
         return next((e for e in self.endpoints if e.instance_id not in exclude), None)
@@ -39,9 +42,22 @@ class FirstPicker:
     def started(self, endpoint: Endpoint) -> None:
         self.in_flight += 1
 
-    def finished(self, endpoint: Endpoint, *, failed: bool) -> None:
+    def why_not(self, exclude: frozenset[UUID]) -> dict[UUID, str]:
+        return dict.fromkeys(exclude, "tried")
+
+    def retry_after_seconds(self) -> float:
+        return 1.0
+
+    def spend_retry(self) -> bool:
+        return True
+
+    def answered(self) -> None:
+        self.answers += 1
+
+    def finished(self, endpoint: Endpoint, outcome: AttemptOutcome) -> None:
         self.in_flight -= 1
-        if failed:
+        self.outcomes.append(outcome)
+        if outcome in (AttemptOutcome.FAILED, AttemptOutcome.REFUSED_CONNECTION):
             self.failed.append(endpoint)
 
 
