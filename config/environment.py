@@ -9,6 +9,8 @@ from typing import Final
 from core.env import read, read_file, setting
 
 BASE_DIR: Final = Path(__file__).resolve().parent.parent
+_CONNECTIONS_PER_CORE: Final = 256
+_FEWEST_CONNECTIONS: Final = 4096  # an idle one costs some kilobytes and no time: few cores are no reason for few
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,31 @@ class Environment:
     send_deadline_seconds: float = setting(
         "GATEHOUSE_SEND_DEADLINE_SECONDS", "Longest wait for a client that does not read.", default=60.0, minimum=0.1
     )
-    connection_cap: int = setting(
+    connection_cap: int | None = setting(
         "GATEHOUSE_CONNECTION_CAP",
-        "Open client connections per relay process; one more is told 503.",
-        default=4096,
+        "Open client connections per process of a door; one more is told 503. When empty 256 for each core of the "
+        "machine, and at least 4096.",
+        default=None,
         minimum=1,
+    )
+    client_connection_cap: int = setting(
+        "GATEHOUSE_CLIENT_CONNECTION_CAP",
+        "Open connections of one client address (of IPv6, one /64 network) per process of a door, or behind a trusted "
+        "proxy its requests under way; one more is told 429.",
+        default=1000,
+        minimum=1,
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        "GATEHOUSE_TRUSTED_PROXIES",
+        "Networks and addresses of proxies whose X-Forwarded-For says who the client is, comma-separated.",
+        default=(),
+    )
+    relay_memory_bytes: int = setting(
+        "GATEHOUSE_RELAY_MEMORY_BYTES",
+        "What one process of a door holds of requests' bodies and of answers that it reads whole, bytes; a request "
+        "beyond that is told 503.",
+        default=1 << 30,
+        minimum=1 << 20,
     )
     connect_deadline_seconds: float = setting(
         "GATEHOUSE_CONNECT_DEADLINE_SECONDS", "Longest wait for a connection to an engine.", default=2.0, minimum=0.01
@@ -194,6 +216,11 @@ class Environment:
     )
     log_level: str = setting("GATEHOUSE_LOG_LEVEL", "DEBUG, INFO, WARNING or ERROR.", default="INFO")
     log_format: str = setting("GATEHOUSE_LOG_FORMAT", "json or console.", default="json")
+
+    @property
+    def connections(self) -> int:
+        """`connection_cap`, or what this machine's cores stand for."""
+        return self.connection_cap or max(_FEWEST_CONNECTIONS, _CONNECTIONS_PER_CORE * (os.cpu_count() or 1))
 
     @property
     def runtime_file(self) -> Path:

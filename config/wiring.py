@@ -18,12 +18,15 @@ from core.bus import EPOCH_CHANNEL
 from core.clock import SystemClock
 from core.env import SettingsError
 from core.ids import uuid7
+from core.telemetry import metrics
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.adopt import Adopter
+from gateway.relay.clients import ClientGuard, TooManyOfClient
 from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.follower import Follower
 from gateway.relay.limits import ValkeyRateLimiter
+from gateway.relay.memory import MemoryBudget
 from gateway.relay.outbox import Outbox
 from gateway.relay.picker import Balancer
 from gateway.relay.pipeline import Pipeline
@@ -53,7 +56,10 @@ class RelayRuntime:
         self.authentication = ApiKeyAuthentication(self.snapshot, time.time)
         self.permission = InferencePermission(self.snapshot, time.time)
         # One for each client at most: a smaller pool would be a queue that no deadline knows of.
-        self.upstream = UpstreamClient(UpstreamLimits(connections_per_origin=environment.connection_cap))
+        self.memory = MemoryBudget(environment.relay_memory_bytes, on_miss=metrics.memory_misses.labels(door).inc)
+        self.upstream = UpstreamClient(
+            UpstreamLimits(connections_per_origin=environment.connections), memory=self.memory
+        )
         self.deadlines = Deadlines(
             connect_seconds=environment.connect_deadline_seconds,
             first_token_seconds=environment.first_token_deadline_seconds,
@@ -144,6 +150,18 @@ class RelayRuntime:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(coroutine))
+
+
+def build_client_guard(environment: Environment, *, door: str) -> ClientGuard:
+    """What caps the connections of each client. Raises SettingsError."""
+
+    def refused() -> None:
+        metrics.record_refusal(door, TooManyOfClient.code)
+
+    try:
+        return ClientGuard(environment.client_connection_cap, environment.trusted_proxies, on_refusal=refused)
+    except ValueError as error:
+        raise SettingsError(f"GATEHOUSE_TRUSTED_PROXIES: {error}") from error
 
 
 def build_relay_runtime(environment: Environment) -> RelayRuntime:

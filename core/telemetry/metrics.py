@@ -26,6 +26,9 @@ _TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 
 requests = Counter("gatehouse_requests", "Forwarded requests by how they ended.", ["door", "api", "model", "outcome"])
 refusals = Counter("gatehouse_refusals", "Requests refused before forwarding.", ["door", "code"])
+memory_misses = Counter(
+    "gatehouse_relay_memory_misses", "Requests that found no room in GATEHOUSE_RELAY_MEMORY_BYTES.", ["door"]
+)
 duration_seconds = Histogram(
     "gen_ai_server_request_duration_seconds",
     "From a request's arrival to its last byte.",

@@ -32,6 +32,7 @@ from core.telemetry.scrapers import check_scraper
 from gateway.relay.dialects.base import render_error
 from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
+from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
 from gateway.relay.routes import INFERENCE
 from gateway.relay.upstream import UpstreamClient
@@ -123,6 +124,7 @@ class Door:
         readiness: Callable[[], str | None] = lambda: None,
         scrape: Scrape = lambda: (b"text/plain; charset=utf-8", b""),
         metrics_token: str | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.draining = False
         """Set when this process is about to stop: /readyz says no, requests are still taken."""
@@ -134,6 +136,7 @@ class Door:
         self._readiness = readiness
         self._scrape = scrape
         self._metrics_token = metrics_token
+        self._memory = memory or MemoryBudget()
         self._body_ticks = _ticks(self._limits.body_deadline_seconds)
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
@@ -172,10 +175,11 @@ class Door:
         if self._ticker is None:
             self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
         watcher: asyncio.Task[None] | None = None
+        claim = Claim(self._memory)
         try:
             received_at = self._clock.monotonic()
             call.late_at = self._tick_count + self._body_ticks
-            body = await read_body(receive, scope["headers"], cap_bytes=self._limits.body_cap_bytes)
+            body = await read_body(receive, scope["headers"], cap_bytes=self._limits.body_cap_bytes, claim=claim)
             call.late_at = None
             on_leaving = scope.get(ON_LEAVING)
             if on_leaving is not None:
@@ -202,6 +206,7 @@ class Door:
         finally:
             call.ended = True
             self._calls.discard(call)
+            claim.release()
             if call.exchange is not None and not call.exchange.finished:
                 await call.exchange.aclose()
             if watcher is not None and not watcher.done() and not call.started:

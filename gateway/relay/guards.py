@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Final
 
 from core.errors import BodyTooLarge, InvalidRequest
 from gateway.relay.encoding import EncodingError, InflatedTooLarge, UnknownEncoding, inflater_for
+from gateway.relay.memory import Claim
 from gateway.relay.plan import Headers
 
 Message = MutableMapping[str, Any]
@@ -39,12 +40,12 @@ class ClientGone(Exception):
     """The client left before its request was whole; there is nobody to answer."""
 
 
-async def read_body(receive: Receive, headers: Headers, *, cap_bytes: int) -> bytes:
-    """The request's body, as the client meant it: encodings undone.
+async def read_body(receive: Receive, headers: Headers, *, cap_bytes: int, claim: Claim) -> bytes:
+    """The request's body, as the client meant it: encodings undone. What is held of it is put on `claim`.
 
     Raises BodyTooLarge before reading when the declared length is over the cap, and while reading as
     soon as the bytes are (what comes out of an encoding counts); UnsupportedEncoding; InvalidRequest
-    for a broken encoding; ClientGone.
+    for a broken encoding; RelayMemoryExhausted; ClientGone.
     """
     encoding = None
     for name, value in headers:
@@ -58,20 +59,30 @@ async def read_body(receive: Receive, headers: Headers, *, cap_bytes: int) -> by
         body: bytes = message.get("body", b"")
         if len(body) > cap_bytes:
             raise too_large(cap_bytes)
-        return body if encoding is None else decode_body(body, encoding, cap_bytes=cap_bytes)
+        claim.take(len(body))
+        return body if encoding is None else _decode(body, encoding, cap_bytes, claim)
     parts: list[bytes] = []
     size = 0
     while True:
         if message["type"] != "http.request":
             raise ClientGone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
+        part = message.get("body", b"")
+        size += len(part)
         if size > cap_bytes:
             raise too_large(cap_bytes)
+        claim.take(len(part))
+        parts.append(part)
         if not message.get("more_body", False):
             break
         message = await receive()
-    return decode_body(b"".join(parts), encoding, cap_bytes=cap_bytes)
+    return _decode(b"".join(parts), encoding, cap_bytes, claim)
+
+
+def _decode(body: bytes, encoding: bytes | None, cap_bytes: int, claim: Claim) -> bytes:
+    plain = decode_body(body, encoding, cap_bytes=cap_bytes)
+    if plain is not body:
+        claim.take(len(plain))
+    return plain
 
 
 def decode_body(body: bytes, encoding: bytes | None, *, cap_bytes: int) -> bytes:

@@ -1,14 +1,14 @@
 """The relay's end of a client connection: uvicorn's HTTP protocol, bounded and made lean.
 
-Bounds: a deadline and a size for request heads, a cap on connections, errors in OpenAI's shape also
-for broken HTTP. Lean: a response's head and first bytes are one write, idle connections are looked
-after by one sweep instead of a timer each, and a client that leaves is told to the application by a
-call instead of a waiting task.
+Bounds: a deadline, a size and a count for request heads, caps on connections (of all clients, and of
+each), errors in OpenAI's shape also for broken HTTP. Lean: a response's head and first bytes are one
+write, idle connections are looked after by one sweep instead of a timer each, and a client that
+leaves is told to the application by a call instead of a waiting task.
 """
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Final, cast
@@ -18,7 +18,12 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from core.errors import GatehouseError, InvalidRequest, Unavailable, error_headers, render_openai
+from core.ids import uuid7
+from gateway.relay.clients import ClientGuard, TooManyOfClient, client_name
+from gateway.relay.dialects.base import render_error
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, Message, Receive
+from gateway.relay.plan import Api
+from gateway.relay.routes import INFERENCE
 
 _HARD_CAP_MARGIN: Final = 256
 _DISCARD_SECONDS: Final = 10.0
@@ -34,6 +39,7 @@ class ProtocolLimits:
     head_deadline_seconds: float = 10.0
     keep_alive_seconds: float = 75.0
     head_bytes: int = 64 * 1024
+    head_count: int = 200  # headers; browsers and clients send about 20
     connection_cap: int = 4096
     discard_bytes: int = 64 * 1024 * 1024  # of a body whose request was refused already
 
@@ -48,6 +54,10 @@ class HeadTimeout(InvalidRequest):
     status: ClassVar[int] = 408
     code: ClassVar[str] = "request_timeout"
     default_message: ClassVar[str] = "The request's headers did not arrive in time."
+
+
+class _TooManyHeaders(Exception):
+    """Raised through the parser, which hands it on as the cause of its own error."""
 
 
 class BrokenHttp(InvalidRequest):
@@ -155,6 +165,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """One client connection. `check` is to be called about once a second: there are no timers of its own."""
 
     limits: ClassVar[ProtocolLimits] = ProtocolLimits()
+    clients: ClassVar[ClientGuard | None] = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
@@ -167,14 +178,27 @@ class GuardedProtocol(HttpToolsProtocol):
         self._discarding_since: float | None = None
         self._chunk_empty = False  # a chunk has begun and nothing of it has come: if it is the last, trailers come now
         self._trailer_bytes = 0
+        self._counted: str | None = None  # the client that this connection counts for
+        self._proxy: str | None = None  # a trusted proxy: its requests count, each for its own client
         over = len(self.connections) - self.limits.connection_cap
+        refusal: GatehouseError = TooManyConnections(retry_after_seconds=1.0)
+        if self.clients is not None and self.client is not None:
+            host = self.client[0]
+            if self.clients.is_proxy(host):
+                self._proxy = host
+            else:
+                self._counted = client_name(host)
+                over_own = self.clients.enter(self._counted)
+                if over_own > max(over, 0):
+                    over, refusal = over_own, TooManyOfClient(retry_after_seconds=1.0)
         if over > _HARD_CAP_MARGIN:
             self.transport.abort()  # so many that even an answer is too much
         elif over > 0:
-            self.app = _too_many_connections
+            self.app = _refuse_with(refusal, close=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self.forget_client()
         running = self._running
         if running is None or running.response_complete:
             return
@@ -183,6 +207,12 @@ class GuardedProtocol(HttpToolsProtocol):
         running.message_event.set()
         if running.leaving is not None:
             running.leaving()
+
+    def forget_client(self) -> None:
+        """The connection counts for its client no longer; whoever takes a socket over from here calls it at the end."""
+        counted, self._counted = self._counted, None
+        if counted is not None and self.clients is not None:
+            self.clients.leave(counted)
 
     def check(self, now: float) -> None:
         """Close what has taken too long; `now` is loop time."""
@@ -208,8 +238,8 @@ class GuardedProtocol(HttpToolsProtocol):
         chunk_empty = self._chunk_empty
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserError:
-            self.send_400_response("")
+        except httptools.HttpParserError as error:
+            self._end_with(HeadTooLarge() if isinstance(error.__context__, _TooManyHeaders) else BrokenHttp())
             return
         except httptools.HttpParserUpgrade:
             pass  # refused by going on as if it had not been offered
@@ -236,6 +266,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_since is None:
             return  # a trailer: whoever is before us has not looked at it, so it must not count as a header
+        if len(self.headers) >= self.limits.head_count:
+            raise _TooManyHeaders
         super().on_header(name, value)
 
     def on_chunk_header(self) -> None:
@@ -265,6 +297,7 @@ class GuardedProtocol(HttpToolsProtocol):
             ABORT: self.transport.abort,
         }
         self.scope = scope  # type: ignore[assignment]  # ASGI leaves room for a server's own keys
+        app = self.app if self._proxy is None else self._app_for_proxied(scope)
         before: RequestResponseCycle | None = self.cycle
         self.cycle = cycle = LeanCycle(
             scope=self.scope,
@@ -283,10 +316,20 @@ class GuardedProtocol(HttpToolsProtocol):
         scope[WRITE] = cycle.write
         if _answering(before):
             self.flow.pause_reading()  # pipelined: its turn comes when the one before it is answered
-            self.pipeline.appendleft((cycle, self.app))
+            self.pipeline.appendleft((cycle, app))
         else:
             self._running = cycle
-            self._start_asgi_task(cycle, self.app)
+            self._start_asgi_task(cycle, app)
+
+    def _app_for_proxied(self, scope: dict[str, Any]) -> Any:
+        """The application, with the request counted for the client that the proxy names."""
+        clients, proxy = self.clients, self._proxy
+        assert clients is not None
+        assert proxy is not None
+        host = clients.client_behind(proxy, self.headers)
+        if host != proxy:
+            scope["client"] = (host, 0)  # what is only for this machine must not be for whoever comes through it
+        return _counted(self.app, clients, client_name(host))
 
     def on_body(self, body: bytes) -> None:
         self._chunk_empty = False
@@ -337,9 +380,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def with_limits(limits: ProtocolLimits) -> type[GuardedProtocol]:
+def with_limits(limits: ProtocolLimits, clients: ClientGuard | None = None) -> type[GuardedProtocol]:
     """The protocol class of one server; uvicorn makes its instances itself."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits})
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits, "clients": clients})
 
 
 def _answering(cycle: RequestResponseCycle | None) -> bool:
@@ -370,10 +413,33 @@ def _without_upgrade(data: bytes) -> bytes:
     return _upgrade_header.sub(b"\r\nx-offer:", data[:head_end]) + data[head_end:]
 
 
-async def _too_many_connections(scope: Any, receive: Receive, send: Any) -> None:
-    error = TooManyConnections(retry_after_seconds=1.0)
-    body = render_openai(error)
-    headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-    start: Message = {"type": "http.response.start", "status": error.status, "headers": headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})
+def _refuse_with(error: GatehouseError, *, close: bool) -> Any:
+    """An application that answers everything with `error`, and with `close` ends the connection."""
+
+    async def refuse(scope: Any, receive: Receive, send: Any) -> None:
+        request_id = uuid7()
+        body = render_error(INFERENCE.get(scope["path"], Api.CHAT), error, request_id)
+        headers = [*error_headers(error), (b"content-length", b"%d" % len(body))]
+        headers.append((b"x-request-id", str(request_id).encode()))
+        if close:
+            headers.append((b"connection", b"close"))
+        start: Message = {"type": "http.response.start", "status": error.status, "headers": headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+
+    return refuse
+
+
+def _counted(app: Any, clients: ClientGuard, client: str) -> Callable[[Any, Receive, Any], Awaitable[None]]:
+    """`app`, for one request that counts for `client` while it is answered."""
+
+    async def counted(scope: Any, receive: Receive, send: Any) -> None:
+        over = clients.enter(client)
+        try:
+            # The connection is the proxy's, and carries other clients' requests.
+            chosen = _refuse_with(TooManyOfClient(retry_after_seconds=1.0), close=False) if over else app
+            await chosen(scope, receive, send)
+        finally:
+            clients.leave(client)
+
+    return counted

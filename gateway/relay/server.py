@@ -18,7 +18,9 @@ from typing import IO, Final
 
 import structlog
 import uvicorn
+from uvicorn.server import ServerState
 
+from gateway.relay.clients import ClientGuard
 from gateway.relay.door import Door
 from gateway.relay.protocol import GuardedProtocol, ProtocolLimits, with_limits
 
@@ -115,6 +117,13 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     return bound
 
 
+def check_connections(state: ServerState, now: float) -> None:
+    """Close what has taken too long on any connection; to be called about once a second, `now` is loop time."""
+    for connection in list(state.connections):
+        if isinstance(connection, GuardedProtocol):
+            connection.check(now)
+
+
 class RelayServer(uvicorn.Server):
     """Serves `door` on `listener` until told to stop, then drains.
 
@@ -123,7 +132,9 @@ class RelayServer(uvicorn.Server):
     ends with an error. A second signal cuts each wait short.
     """
 
-    def __init__(self, door: Door, listener: Listener, limits: ServerLimits) -> None:
+    def __init__(
+        self, door: Door, listener: Listener, limits: ServerLimits, clients: ClientGuard | None = None
+    ) -> None:
         self._door = door
         self._listener = listener
         self._limits = limits
@@ -137,7 +148,8 @@ class RelayServer(uvicorn.Server):
                     head_deadline_seconds=limits.head_deadline_seconds,
                     keep_alive_seconds=limits.keep_alive_seconds,
                     connection_cap=limits.connection_cap,
-                )
+                ),
+                clients,
             ),
             loop="uvloop",
             ws="none",
@@ -172,9 +184,7 @@ class RelayServer(uvicorn.Server):
         now = asyncio.get_running_loop().time()
         if now >= self._next_check:
             self._next_check = now + min(1.0, self._limits.head_deadline_seconds / 4)
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, GuardedProtocol):
-                    connection.check(now)
+            check_connections(self.server_state, now)
         if self._signals == 0:
             return False
         if self._notice_ends is None:

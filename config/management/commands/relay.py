@@ -47,9 +47,10 @@ class Command(BaseCommand):
 
 
 async def _serve(environment: Environment, listener: Listener) -> None:
-    from config.wiring import build_relay_runtime  # makes the metrics, so only after share_metrics
+    from config.wiring import build_client_guard, build_relay_runtime  # makes the metrics, so only after share_metrics
     from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
 
+    clients = build_client_guard(environment, door="relay")
     runtime = build_relay_runtime(environment)
     await runtime.start()
     try:
@@ -66,9 +67,10 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             readiness=runtime.ready,
             scrape=lambda: (CONTENT_TYPE_LATEST.encode(), render_metrics()),
             metrics_token=environment.metrics_token,
+            memory=runtime.memory,
         )
-        connection_cap = allow_connections(environment.connection_cap)
-        if connection_cap < environment.connection_cap:
+        connection_cap = allow_connections(environment.connections)
+        if connection_cap < environment.connections:
             log.warning(
                 "fewer_connections", cap=connection_cap, reason="the limit on open files (ulimit -n) is too low"
             )
@@ -78,7 +80,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             drain_notice_seconds=environment.drain_notice_seconds,
             drain_deadline_seconds=environment.drain_deadline_seconds,
         )
-        await RelayServer(door, listener, limits).run_until_stopped()
+        await RelayServer(door, listener, limits, clients).run_until_stopped()
     finally:
         await runtime.stop()
 
