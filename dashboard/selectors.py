@@ -57,9 +57,12 @@ def list_portal_models(tenant: Tenant) -> list[PortalModel]:
         )
     )
     grants = [grant for grant in grants if {"infer", "*"} & set(grant.actions)]
+    ready = Q(versions__instances__state=InstanceState.READY) & ~Q(
+        versions__instances__engine__in=pool.switched_off_engines()
+    )
     models = (
         Model.objects.filter(Q(tenant_id__isnull=True) | Q(tenant_id=tenant.pk))
-        .annotate(ready=Count("versions__instances", filter=Q(versions__instances__state=InstanceState.READY)))
+        .annotate(ready=Count("versions__instances", filter=ready))
         .order_by("name")
     )
     return [PortalModel(m.name, m.description, m.ready) for m in models if _granted(m.name, grants)]

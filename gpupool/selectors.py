@@ -1,6 +1,7 @@
 """Reads of this app, as plain data for those above."""
 
 import os
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,8 +9,11 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet, Sum
 
+from gpupool.engines.base import Capability
+from gpupool.engines.registry import rooms
 from gpupool.models import (
     Device,
+    EngineSwitch,
     Instance,
     InstanceDesire,
     InstanceState,
@@ -72,6 +76,16 @@ def get_endpoints(instance_ids: Collection[UUID]) -> list[ReadyEndpoint]:
 
 
 def _ready() -> QuerySet[Instance]:
+    return _serving().exclude(engine__in=switched_off_engines())
+
+
+def switched_off_engines() -> QuerySet[EngineSwitch, str]:
+    """Names of the engines that are switched off; of use within other queries too."""
+    return EngineSwitch.objects.filter(enabled=False).values_list("name", flat=True)
+
+
+def _serving() -> QuerySet[Instance]:
+    """Instances that take requests, as far as it is theirs to say."""
     return (
         Instance.objects.filter(
             state=InstanceState.READY,
@@ -246,6 +260,49 @@ def _instance_overview(row: Instance, claimed_bytes: int) -> InstanceOverview:
         state_changed_at=row.state_changed_at,
         ready_at=row.ready_at,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOverview:
+    """One engine of this process's registry, with its switch and its instances."""
+
+    name: str
+    title: str
+    package: str  # what brought it
+    protocol: str
+    versions: str  # of the engine itself, empty: any
+    capabilities: tuple[str, ...]  # those we know in their order, then its own
+    launchable: bool
+    enabled: bool
+    instances: int  # not stopped
+    serving: int  # of them, those that take requests, or would were it switched on
+
+
+def list_engines() -> list[EngineOverview]:
+    """Every engine that can be used here, built-in ones first."""
+    off = set(switched_off_engines())
+    running = Counter(Instance.objects.exclude(state=InstanceState.STOPPED).values_list("engine", flat=True))
+    serving = Counter(_serving().order_by().values_list("engine", flat=True))
+    return [
+        EngineOverview(
+            name=name,
+            title=room.engine.title,
+            package=room.package,
+            protocol=room.engine.protocol,
+            versions=room.engine.versions,
+            capabilities=tuple(sorted(room.engine.capabilities, key=_capability_order)),
+            launchable=room.engine.launch is not None,
+            enabled=name not in off,
+            instances=running[name],
+            serving=serving[name],
+        )
+        for name, room in rooms().items()
+    ]
+
+
+def _capability_order(capability: str) -> tuple[int, str]:
+    known: list[str] = list(Capability)
+    return (known.index(capability) if capability in known else len(known), capability)
 
 
 def list_nodes() -> QuerySet[Node]:

@@ -100,5 +100,37 @@ class AttachSerializer(serializers.Serializer[Any]):
     slots = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=100_000)
 
 
+class EngineSerializer(serializers.Serializer[Any]):
+    """An engine that can be used here, what it can do, and its switch."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    package = serializers.CharField(help_text="the package that brought it")
+    protocol = serializers.CharField(help_text="the words it is spoken to in")
+    versions = serializers.CharField(help_text="of the engine itself, for example >=0.6; empty: any")
+    capabilities = serializers.ListField(child=serializers.CharField())
+    launchable = serializers.BooleanField(help_text="the pool can start it; else a running one is attached")
+    enabled = serializers.BooleanField()
+    instances = serializers.IntegerField(help_text="that have not stopped")
+    serving = serializers.IntegerField(help_text="of those, that take requests, or would if it were enabled")
+
+
+class BrokenPluginSerializer(serializers.Serializer[Any]):
+    """An engine that a package names, but that cannot be used."""
+
+    name = serializers.CharField()
+    package = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class EnginesSerializer(serializers.Serializer[Any]):
+    results = EngineSerializer(many=True)
+    broken = BrokenPluginSerializer(many=True)
+
+
+class EngineSwitchSerializer(serializers.Serializer[Any]):
+    enabled = serializers.BooleanField()
+
+
 class StopSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)

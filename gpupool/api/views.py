@@ -20,6 +20,9 @@ from gpupool.api.permissions import PlatformRolePermission
 from gpupool.api.serializers import (
     AttachSerializer,
     CordonSerializer,
+    EngineSerializer,
+    EnginesSerializer,
+    EngineSwitchSerializer,
     InstanceSerializer,
     ModelSerializer,
     NewModelSerializer,
@@ -31,6 +34,7 @@ from gpupool.api.serializers import (
     StopSerializer,
     VersionSerializer,
 )
+from gpupool.engines.registry import UnknownEngine, broken_plugins
 from gpupool.models import Instance, Model, ModelVersion, Node
 from tenants.actor import Actor, user_actor
 from tenants.api.paging import NewestFirst
@@ -60,7 +64,7 @@ def _served(call: Callable[[], T], *, renamed: dict[str, str] | None = None) -> 
         return call()
     except InvalidInput as error:
         raise ValidationError({(renamed or {}).get(error.field, error.field): [error.message]}) from error
-    except ObjectDoesNotExist as error:
+    except (ObjectDoesNotExist, UnknownEngine) as error:
         raise NotFound from error
 
 
@@ -164,6 +168,35 @@ class NodeLostView(_PoolView):
         """Vouch that the machine is off: its instances end and its claims are free."""
         node = _served(lambda: services.declare_node_lost(node_id, actor=_actor(request)))
         return Response(NodeSerializer(node).data)
+
+
+class EngineListView(_PoolView):
+    @extend_schema(responses={200: EnginesSerializer})
+    def get(self, request: Request) -> Response:
+        """Every engine that this installation has, with what it can do; and those that could not be loaded."""
+        told = EnginesSerializer({"results": selectors.list_engines(), "broken": broken_plugins()})
+        return Response(told.data)
+
+
+class EngineView(_PoolView):
+    @extend_schema(responses={200: EngineSerializer})
+    def get(self, request: Request, name: str) -> Response:
+        return Response(_engine(name))
+
+    @extend_schema(request=EngineSwitchSerializer, responses={200: EngineSerializer})
+    def patch(self, request: Request, name: str) -> Response:
+        """Switch it on or off: its endpoints come into or leave the routing within a second, what runs runs on."""
+        values = _parsed(EngineSwitchSerializer, request)
+        _served(lambda: services.set_engine_enabled(name, values["enabled"], actor=_actor(request)))
+        return Response(_engine(name))
+
+
+def _engine(name: str) -> dict[str, Any]:
+    for engine in selectors.list_engines():
+        if engine.name == name:
+            told: dict[str, Any] = EngineSerializer(engine).data
+            return told
+    raise NotFound
 
 
 class InstanceListView(_PoolView, ListAPIView[Instance]):

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from gpupool.agent.probe import Answer, ProbeFailed, ask
 from gpupool.engines.base import WireRequest
-from gpupool.engines.registry import get_engine
+from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.policies.instance import State
 
 PROBE_DEADLINE_SECONDS: Final = 3.0
@@ -44,15 +44,20 @@ class Verdict:
 
 async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECONDS) -> Verdict:
     """Is the engine healthy, and does it serve the model by the name we know? Never raises."""
-    wire = get_engine(target.engine).wire
     try:
+        wire = get_engine(target.engine).wire
         health = await _ask(target, wire.health(), deadline_seconds)
         if health.status != 200:
             return Verdict(False, _explain_status(health.status, wire.health().path))
-        answer = await _ask(target, wire.models(), deadline_seconds)
+        listing = wire.models()
+        if listing is None:
+            return Verdict(True, "It answers its health probe.")
+        answer = await _ask(target, listing, deadline_seconds)
         if answer.status != 200:
-            return Verdict(False, _explain_status(answer.status, wire.models().path))
+            return Verdict(False, _explain_status(answer.status, listing.path))
         served = wire.parse_models(answer.body)
+    except UnknownEngine as error:  # a plugin that is not installed any more
+        return Verdict(False, str(error))
     except ProbeFailed as error:
         return Verdict(False, f"It does not answer: {error}.")
     except ValueError as error:
@@ -61,7 +66,7 @@ async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECO
     if target.served_name not in served:
         listed = ", ".join(names[:5]) or "nothing"
         return Verdict(False, f"It serves {listed}, not {target.served_name}.", names)
-    return Verdict(True, "It answers its health probe.", names)
+    return Verdict(True, "", names)  # a state that explains itself needs no reason
 
 
 async def probe_all(targets: Iterable[Target]) -> dict[UUID, Verdict]:

@@ -21,6 +21,8 @@ from gpupool.models import (
 from gpupool.policies.instance import COMING_OR_UP, State
 from gpupool.policies.placement import DeviceView, Need
 from gpupool.policies.reconcile import InstanceView, NodeView, VersionView, World
+from gpupool.selectors import switched_off_engines
+from gpupool.services import switched_off
 
 _HISTORY = 20
 
@@ -54,17 +56,18 @@ def read_world(
         for instance in instances
         if instance.desire == InstanceDesire.RUNNING and State(instance.state) in COMING_OR_UP
     )
+    off = frozenset(switched_off_engines())
     devices = Device.objects.select_related("node").order_by("pk")
     return World(
         now=now.timestamp(),
-        versions=[_version(version, coming[version.pk]) for version in versions.order_by("pk")],
+        versions=[_version(version, coming[version.pk], off) for version in versions.order_by("pk")],
         instances=[_instance(instance, answering) for instance in instances],
         nodes=[_node(node, connected, live_nodes) for node in Node.objects.order_by("pk")],
         devices=[_device(device, claimed.get(device.pk, 0), live_nodes) for device in devices],
     )
 
 
-def _version(version: ModelVersion, coming: int) -> VersionView:
+def _version(version: ModelVersion, coming: int, off: Collection[str]) -> VersionView:
     # Its history matters only where something has to be asked for.
     failures, last = _failures(version.pk) if coming < version.replicas else (0, None)
     return VersionView(
@@ -74,6 +77,7 @@ def _version(version: ModelVersion, coming: int) -> VersionView:
         need=Need(version.device_kind, version.memory_bytes),
         failures=failures,
         last_failure_at=last,
+        held_back=switched_off(version.engine) if version.engine in off else "",
     )
 
 

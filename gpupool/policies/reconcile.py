@@ -34,6 +34,7 @@ class VersionView:
     need: Need
     failures: int = 0
     last_failure_at: float | None = None
+    held_back: str = ""  # why nothing new of it may be placed now, in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +229,13 @@ def _keeping_order(instance: InstanceView) -> tuple[int, UUID]:
 
 
 def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action]:
-    needs = {version.version_id: version.need for version in world.versions}
+    versions = {version.version_id: version for version in world.versions}
     devices = {device.device_id: device for device in world.devices}
     actions: list[Action] = []
     for instance in sorted(waiting, key=lambda one: one.instance_id):
-        need = needs[instance.version_id]
-        match place(list(devices.values()), need):
+        version = versions[instance.version_id]
+        need = version.need
+        match Unplaced(version.held_back, ()) if version.held_back else place(list(devices.values()), need):
             case Placed(device_id=device_id):
                 actions.append(Place(instance.instance_id, device_id))
                 chosen = devices[device_id]

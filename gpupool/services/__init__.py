@@ -2,6 +2,7 @@
 
 from gpupool.services.attach import Attached, EngineAddress, attach_engine, parse_engine_url
 from gpupool.services.catalogue import create_model, create_version, retire_version, serve_version, set_replicas
+from gpupool.services.engines import EngineSwitched, set_engine_enabled, switched_off, why_switched_off
 from gpupool.services.fleet import compact_store_events, declare_node_lost, mark_node_unreachable, sweep_claims
 from gpupool.services.instances import (
     claim_and_place,
@@ -24,6 +25,7 @@ from gpupool.services.nodes import (
 __all__ = [
     "Attached",
     "EngineAddress",
+    "EngineSwitched",
     "Intake",
     "NewNodeToken",
     "SessionSuperseded",
@@ -46,9 +48,12 @@ __all__ = [
     "revoke_node_token",
     "rotate_node_token",
     "serve_version",
+    "set_engine_enabled",
     "set_node_cordoned",
     "set_probed_state",
     "set_replicas",
     "stop_instance",
     "sweep_claims",
+    "switched_off",
+    "why_switched_off",
 ]

@@ -13,6 +13,7 @@ from gpupool.models import Instance, InstanceDesire, InstanceState, Model, Model
 from gpupool.policies.instance import State
 from gpupool.services.catalogue import create_model, create_version
 from gpupool.services.changes import Changes
+from gpupool.services.engines import why_switched_off
 from gpupool.services.instances import move
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
@@ -97,6 +98,9 @@ def attach_engine(
         get_engine(engine)
     except UnknownEngine as error:
         raise InvalidInput("engine", str(error)) from error
+    switched_off = why_switched_off(engine)
+    if switched_off is not None:
+        raise InvalidInput("engine", f"{switched_off} Switch it on first.")
     if credential_variable and not _VARIABLE.fullmatch(credential_variable):
         raise InvalidInput("credential_variable", "The variable's name must begin with GATEHOUSE_ENGINE_KEY.")
     if slots is not None and not 1 <= slots <= 100_000:

@@ -13,6 +13,7 @@ from gpupool.policies.instance import HOLDS_PROCESS, State, steps_to
 from gpupool.policies.lease import Refused
 from gpupool.services.changes import Changes
 from gpupool.services.claims import claim_memory, release_claims
+from gpupool.services.engines import why_switched_off
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -115,6 +116,9 @@ def claim_and_place(instance_id: UUID, device_id: UUID, *, actor: Actor, fence: 
 def _claim(instance: Instance, device: Device, *, actor: Actor) -> Lease | Refused:
     if instance.state != InstanceState.REQUESTED or instance.desire != InstanceDesire.RUNNING:
         return Refused(f"The instance is {instance.state}, not waiting for a place.")
+    switched_off = why_switched_off(instance.engine)
+    if switched_off is not None:
+        return Refused(switched_off)
     if not device.present or device.node.state != NodeState.ONLINE:
         return Refused(f"{device.stable_id} cannot be reached now.")
     if device.node.cordoned:

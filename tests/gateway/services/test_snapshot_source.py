@@ -21,7 +21,7 @@ from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, KeyRow, SourceUn
 from gateway.relay.snapshot import Snapshot, digest_credential
 from gateway.services.snapshot_source import DatabaseSnapshotSource
 from gpupool.models import ModelVersion
-from gpupool.services import retire_version, serve_version
+from gpupool.services import retire_version, serve_version, set_engine_enabled
 from gpupool.services.instances import set_probed_state
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, LedgerMark, TenantState
@@ -184,6 +184,16 @@ async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: F
     assert follower.snapshot.tenant(tenant.pk) is not None
     await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
     await _within(1.0, lambda: (row := follower.snapshot.key(digest)) is not None and row.revoked)
+
+
+async def test_an_engine_that_is_switched_off_leaves_and_comes_back_within_a_second(follower: Follower) -> None:
+    instance = await _other_thread(attach, "tiny", 4001)
+    model = instance.version.model_id
+    await _within(1.0, lambda: len(follower.snapshot.endpoints(model)) == 1)
+    await _other_thread(set_engine_enabled, "vllm", False, actor=SYSTEM)
+    await _within(1.0, lambda: not follower.snapshot.endpoints(model))
+    await _other_thread(set_engine_enabled, "vllm", True, actor=SYSTEM)
+    await _within(1.0, lambda: len(follower.snapshot.endpoints(model)) == 1)
 
 
 async def test_changes_are_followed_through_dropped_connections(follower: Follower) -> None:

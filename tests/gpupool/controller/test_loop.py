@@ -147,6 +147,41 @@ async def test_a_wanted_instance_is_asked_for_placed_and_explained(store: Postgr
     assert await Node.objects.filter(state=NodeState.ONLINE).aexists()  # not taken for silent as it came
 
 
+async def test_what_waits_for_an_engine_that_is_off_says_so_and_is_placed_once_it_is_on(store: PostgresStore) -> None:
+    created = await sync_to_async(an_online_node)(a_device("gpu-0"))
+    await NodeLiveness(store, created.pk, ttl_seconds=60).heard()
+    await sync_to_async(services.set_engine_enabled)("llamacpp", False, actor=SYSTEM)
+    await sync_to_async(a_version)("m", replicas=1, device_kind="gpu")
+    async with running(store):
+
+        async def explained() -> bool:
+            waiting = Instance.objects.filter(state=InstanceState.REQUESTED)
+            return await waiting.filter(reason="The engine llama.cpp is switched off.").aexists()
+
+        await eventually(explained)
+        await sync_to_async(services.set_engine_enabled)("llamacpp", True, actor=SYSTEM)
+
+        async def placed() -> bool:
+            return await Instance.objects.filter(state=InstanceState.STAGING).aexists()
+
+        await eventually(placed)
+
+
+async def test_an_instance_of_an_engine_that_is_gone_stops_no_probe_of_others(store: PostgresStore) -> None:
+    with EngineStub("llama") as engine:
+        lost = (
+            await sync_to_async(services.attach_engine)(engine.url, engine="vllm", model_name="lost", actor=SYSTEM)
+        ).instance
+        await Instance.objects.filter(pk=lost.pk).aupdate(engine="uninstalled")
+        kept = (
+            await sync_to_async(services.attach_engine)(engine.url, engine="vllm", model_name="llama", actor=SYSTEM)
+        ).instance
+        async with running(store):
+            await _state(kept, InstanceState.READY)
+            failed = await _state(lost, InstanceState.FAILED)
+    assert "no engine 'uninstalled'" in failed.reason
+
+
 async def _silent_node(store: PostgresStore, *, address_of: EngineStub | None) -> tuple[OnlineNode, Instance]:
     """A node that was heard once, with a serving instance that listens where the stub does (or nowhere)."""
     node = await sync_to_async(an_online_node)(a_device("gpu-0"))
