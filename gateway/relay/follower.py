@@ -138,6 +138,7 @@ class Follower:
                     logger.warning("snapshot_source_away", error=str(error))
                 self._complained = True
             metrics.snapshot_away.set(float(self.away))
+            metrics.flush()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wanted.wait(), self._poll_seconds)
             self._wanted.clear()

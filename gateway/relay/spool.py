@@ -45,7 +45,7 @@ class Spool:
         self._cap_bytes = cap_bytes
         self._segment_bytes = max(HEADER_BYTES, min(SEGMENT_BYTES, cap_bytes // 4))
         self._segments: list[_Segment] = []
-        self._opens: dict[UUID, bytes] = {}  # request -> its frame
+        self._opens: dict[int, bytes] = {}  # request (an int hashes in no time) -> its frame
         self._reserved_bytes = 0
         self._next_number = 1
 
@@ -92,7 +92,7 @@ class Spool:
             self._current.append(frame)
         except OSError as error:
             raise SpoolFull(f"{self._folder} cannot be written: {error}") from error
-        self._opens[row.id] = frame
+        self._opens[row.id.int] = frame
         self._reserved_bytes += _reserve(frame)
 
     def append_row(self, row: UsageRow) -> None:
@@ -102,12 +102,12 @@ class Spool:
         """
         frame = encode_frame(FrameKind.ROW, encode_row(row))
         segment = self._current
-        if row.id not in self._opens and segment.room - self._reserved_bytes < len(frame):
+        if row.id.int not in self._opens and segment.room - self._reserved_bytes < len(frame):
             self._rotate(len(frame))
             segment = self._current
         segment.append_row(frame, row.sequence)
         self.last_sequence = row.sequence
-        opened = self._opens.pop(row.id, None)
+        opened = self._opens.pop(row.id.int, None)
         if opened is not None:
             self._reserved_bytes -= _reserve(opened)
 
