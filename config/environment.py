@@ -146,6 +146,32 @@ class Environment:
     total_deadline_seconds: float = setting(
         "GATEHOUSE_TOTAL_DEADLINE_SECONDS", "Longest request altogether.", default=600.0, minimum=1
     )
+    keep_alive_seconds: float = setting(
+        "GATEHOUSE_SSE_KEEP_ALIVE_SECONDS",
+        "Silence in a stream after which its client is sent a comment, unless its key says not to.",
+        default=10.0,
+        minimum=0.1,
+    )
+    attempts: int = setting(
+        "GATEHOUSE_ATTEMPTS",
+        "Most engines that one request is tried at, before its first content.",
+        default=3,
+        minimum=1,
+        maximum=10,
+    )
+    retry_deadline_seconds: float = setting(
+        "GATEHOUSE_RETRY_DEADLINE_SECONDS",
+        "After a request's arrival: no further engine is tried later than this.",
+        default=150.0,
+        minimum=0,
+    )
+    retry_share: float = setting(
+        "GATEHOUSE_RETRY_SHARE",
+        "Most retries of one process, as a share of its requests of the last ten seconds; ten are always allowed.",
+        default=0.2,
+        minimum=0,
+        maximum=1,
+    )
     drain_notice_seconds: float = setting(
         "GATEHOUSE_DRAIN_NOTICE_SECONDS",
         "After SIGTERM: how long /readyz says no while requests are still taken.",

@@ -25,6 +25,7 @@ from gateway.relay.adopt import Adopter
 from gateway.relay.clients import ClientGuard, TooManyOfClient
 from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.follower import Follower
+from gateway.relay.housekeeping import Housekeeping
 from gateway.relay.limits import ValkeyRateLimiter
 from gateway.relay.memory import MemoryBudget
 from gateway.relay.outbox import Outbox
@@ -65,6 +66,9 @@ class RelayRuntime:
             first_token_seconds=environment.first_token_deadline_seconds,
             inter_token_seconds=environment.inter_token_deadline_seconds,
             total_seconds=environment.total_deadline_seconds,
+            keep_alive_seconds=environment.keep_alive_seconds,
+            attempts=environment.attempts,
+            retry_seconds=environment.retry_deadline_seconds,
         )
         self._door = door
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,13 +124,15 @@ class RelayRuntime:
         if env.valkey_scratch_url:
             self._spawn(_follow_hints(env.valkey_scratch_url, self._follower))
         await self._follower.start()
+        balancer = Balancer(self.snapshot, clock=self._clock, random=random.random, retry_share=env.retry_share)
+        self._spawn(Housekeeping(balancer, self.upstream).run())
         self._pipeline = Pipeline(
             door=self._door,
             follower=self._follower,
             authentication=self.authentication,
             permission=self.permission,
             limiter=limiter,
-            balancer=Balancer(self.snapshot, clock=self._clock, random=random.random),
+            balancer=balancer,
             tickets=self._settler,
         )
 

@@ -83,7 +83,7 @@ class ApiKeyAdmin(BreakGlassAdmin):
     """Keys are made in the portal, where the secret can be shown once."""
 
     section = Section.KEYS
-    list_display = ("name", "tenant", "masked", "rpm_limit", "expires_at", "revoked_at", "last_used_at")
+    list_display = ("name", "tenant", "masked", "rpm_limit", "keep_alive", "expires_at", "revoked_at", "last_used_at")
     list_select_related = ("tenant",)
     search_fields = ("name", "last_four")
     readonly_fields = ("tenant", "prefix", "last_four", "created_by", "created_at", "last_used_at")

@@ -16,6 +16,7 @@ from gateway.relay.routes import ENGINE_PATHS
 from gateway.relay.rows import KeyRow, ModelRow
 from gateway.relay.snapshot import digest_credential
 from gateway.relay.splice import parse_body
+from gateway.relay.timeouts import client_timeout_seconds
 from tenants.principal import Principal
 
 _MODELS_PATH: Final = "/v1/models"
@@ -140,10 +141,20 @@ class Pipeline:
             raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
         if not self._balancer.can(model.id, work.api):
             raise NotSupported(f"The engine of '{parsed.model}' does not support {work.api}.", param="model")
+        timeout = client_timeout_seconds(request.headers)
         headers = await self._count(principal) if principal.rpm_limit is not None else ()
         ticket = self._tickets.open(request, principal, parsed)
         picker = self._balancer.picker(model.id, work.api)
-        return Ready(request, principal, work, picker, ticket, [*headers], keep_alive=key.keep_alive)
+        return Ready(
+            request,
+            principal,
+            work,
+            picker,
+            ticket,
+            [*headers],
+            keep_alive=key.keep_alive,
+            timeout_seconds=timeout,
+        )
 
     async def _count(self, principal: Principal) -> Headers:
         assert principal.rpm_limit is not None

@@ -32,8 +32,8 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
     class Meta:
         model = ApiKey
         fields = (
-            "id", "name", "masked", "scopes", "allowed_models", "rpm_limit", "expires_at", "revoked_at",
-            "last_used_at", "created_at",
+            "id", "name", "masked", "scopes", "allowed_models", "rpm_limit", "keep_alive", "expires_at",
+            "revoked_at", "last_used_at", "created_at",
         )  # fmt: skip
 
 
@@ -49,6 +49,11 @@ class NewKeySerializer(serializers.Serializer[Any]):
         help_text="Names or patterns; empty: whatever the tenant is granted.",
     )
     rpm_limit = serializers.IntegerField(required=False, allow_null=True, default=None, help_text="Requests a minute.")
+    keep_alive = serializers.BooleanField(
+        required=False,
+        default=True,
+        help_text="Comments are sent in a stream that has nothing to say; false for clients that cannot read them.",
+    )
     expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
 
 

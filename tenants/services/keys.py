@@ -47,10 +47,13 @@ def create_api_key(
     scopes: Sequence[str] = ("infer", "embed"),
     allowed_models: Sequence[str] = (),
     rpm_limit: int | None = None,
+    keep_alive: bool = True,
     expires_at: datetime | None = None,
     created_by: UUID | None = None,
 ) -> NewKey:
     """A new key of `tenant`; `rpm_limit` in requests a minute.
+
+    `keep_alive`: streams that have nothing to say are sent comments, which some clients cannot read.
 
     Raises InvalidInput for an empty name, an unknown scope, a limit below 1, an expiry that is past or over a
     hundred years ahead.
@@ -79,6 +82,7 @@ def create_api_key(
         scopes=sorted(set(scopes)),
         allowed_models=list(allowed_models),
         rpm_limit=rpm_limit,
+        keep_alive=keep_alive,
         expires_at=expires_at,
         created_by_id=created_by,
     )
@@ -87,7 +91,13 @@ def create_api_key(
         subject=key,
         actor=actor,
         tenant_id=tenant.pk,
-        after={"name": name, "scopes": key.scopes, "models": key.allowed_models, "rpm_limit": rpm_limit},
+        after={
+            "name": name,
+            "scopes": key.scopes,
+            "models": key.allowed_models,
+            "rpm_limit": rpm_limit,
+            "keep_alive": keep_alive,
+        },
     )
     bump_epoch(Section.KEYS, key.pk)
     return NewKey(key, secret)
@@ -110,7 +120,7 @@ def revoke_api_key(key_id: UUID, *, actor: Actor) -> ApiKey:
 
 @transaction.atomic
 def replace_api_key(key_id: UUID, *, actor: Actor) -> NewKey:
-    """A new key with the same name, scopes, models and limit; the old one is revoked at once.
+    """A new key with the same name, scopes, models, limit and habits; the old one is revoked at once.
 
     Raises ApiKey.DoesNotExist.
     """
@@ -123,5 +133,6 @@ def replace_api_key(key_id: UUID, *, actor: Actor) -> NewKey:
         scopes=old.scopes,
         allowed_models=old.allowed_models,
         rpm_limit=old.rpm_limit,
+        keep_alive=old.keep_alive,
         created_by=old.created_by_id,
     )

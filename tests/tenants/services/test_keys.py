@@ -63,9 +63,10 @@ def test_revoking_twice_changes_nothing(tenant: Tenant) -> None:
 
 
 def test_replacing_keeps_what_the_key_may_do(tenant: Tenant) -> None:
-    old = create_api_key(tenant, name="prod", actor=SYSTEM, allowed_models=["qwen*"], rpm_limit=60)
+    old = create_api_key(tenant, name="prod", actor=SYSTEM, allowed_models=["qwen*"], rpm_limit=60, keep_alive=False)
     new = replace_api_key(old.key.pk, actor=SYSTEM)
     assert (new.key.name, new.key.allowed_models, new.key.rpm_limit) == ("prod", ["qwen*"], 60)
+    assert not new.key.keep_alive
     assert new.secret != old.secret
     assert ApiKey.objects.get(pk=old.key.pk).revoked_at is not None
 
