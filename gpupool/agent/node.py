@@ -123,7 +123,8 @@ class NodeAgent:
 
     def _given_devices(self) -> Mapping[str, GivenDevice]:
         return {
-            device.stable_id: GivenDevice(device.stable_id, device.kind, device.vendor) for device in self._devices()
+            device.stable_id: GivenDevice(device.stable_id, device.kind, device.vendor, device.memory_bytes)
+            for device in self._devices()
         }
 
     def _device_bytes(self, stable_id: str) -> int | None:

@@ -106,8 +106,11 @@ class EngineWire(Protocol):
     def health(self) -> WireRequest:
         """Answered with 200 once the engine can serve. Costs nothing, and wakes nothing."""
 
-    def models(self) -> WireRequest:
-        """Answered with the names of the models that the engine serves; see `parse_models`. As cheap as `health`."""
+    def models(self) -> WireRequest | None:
+        """Answered with the names of the models that the engine serves; see `parse_models`. As cheap as `health`.
+
+        None where the engine has no list: it serves whatever it was started with.
+        """
 
     def parse_models(self, body: bytes) -> tuple[str, ...]:
         """Names from the answer to `models()`. Raises ValueError for an answer of another shape."""
@@ -162,6 +165,7 @@ class GivenDevice:
     stable_id: str
     kind: str  # cpu, gpu
     vendor: str  # host, nvidia, ...
+    memory_bytes: int | None = None  # all of it, not only the lease's; None where it is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import msgspec
 from gpupool.engines.base import EngineLoad, OpenAICall, Translation, WireRequest
 from gpupool.engines.listing import parse_model_list
 from gpupool.engines.llamacpp.load import parse_load
+from gpupool.engines.llamacpp.tokenize import LlamaCppTokenize
 
 
 class LlamaCppWire:
@@ -31,4 +32,4 @@ class LlamaCppWire:
         return parse_load(text)
 
     def translate(self, call: OpenAICall) -> Translation | None:
-        return None
+        return LlamaCppTokenize(call) if call.api == "tokenize" else None

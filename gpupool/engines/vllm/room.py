@@ -4,6 +4,7 @@ from typing import Final
 
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.vllm.control import VllmControl
+from gpupool.engines.vllm.generate import VllmGenerateWire
 from gpupool.engines.vllm.wire import VllmWire
 
 ROOM: Final = Engine(
@@ -24,4 +25,14 @@ ROOM: Final = Engine(
         }
     ),
     versions=">=0.6.4",  # the first whose adapters can be loaded while it runs and that knows /rerank's siblings
+)
+
+GENERATE: Final = Engine(
+    "vllm-generate",
+    "vLLM (/generate)",
+    VllmGenerateWire(),
+    capabilities=frozenset({Capability.COMPLETIONS}),
+    translates=frozenset({Capability.COMPLETIONS}),
+    protocol="generate",
+    versions=">=0.2",
 )

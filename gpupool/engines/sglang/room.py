@@ -1,0 +1,38 @@
+"""SGLang, as the registry lists it: by its OpenAI routes, and by its own `/generate`."""
+
+from typing import Final
+
+from gpupool.engines.base import Capability, Engine
+from gpupool.engines.sglang.control import SglangControl
+from gpupool.engines.sglang.generate import SglangGenerateWire
+from gpupool.engines.sglang.wire import SglangWire
+
+_CONTROLS: Final = frozenset({Capability.LOAD, Capability.SLEEP, Capability.ADAPTERS})
+
+ROOM: Final = Engine(
+    "sglang",
+    "SGLang",
+    SglangWire(),
+    control=SglangControl(),
+    capabilities=_CONTROLS
+    | {
+        Capability.CHAT,
+        Capability.COMPLETIONS,
+        Capability.EMBEDDINGS,
+        Capability.RERANK,
+        Capability.TOKENIZE,
+    },
+    translates=frozenset({Capability.RERANK, Capability.TOKENIZE}),
+    versions=">=0.5",  # dynamic adapters, /tokenize
+)
+
+GENERATE: Final = Engine(
+    "sglang-generate",
+    "SGLang (/generate)",
+    SglangGenerateWire(),
+    control=SglangControl(),
+    capabilities=_CONTROLS | {Capability.COMPLETIONS},
+    translates=frozenset({Capability.COMPLETIONS}),
+    protocol="generate",
+    versions=">=0.4",
+)

@@ -1,0 +1,26 @@
+"""Text Generation Inference, as the registry lists it: by its OpenAI routes, and by its own `/generate`."""
+
+from typing import Final
+
+from gpupool.engines.base import Capability, Engine
+from gpupool.engines.tgi.generate import TgiGenerateWire
+from gpupool.engines.tgi.wire import TgiWire
+
+ROOM: Final = Engine(
+    "tgi",
+    "Text Generation Inference",
+    TgiWire(),
+    capabilities=frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.TOKENIZE, Capability.LOAD}),
+    translates=frozenset({Capability.TOKENIZE}),
+    versions=">=2.2",  # /v1/completions, /chat_tokenize
+)
+
+GENERATE: Final = Engine(
+    "tgi-generate",
+    "Text Generation Inference (/generate)",
+    TgiGenerateWire(),
+    capabilities=frozenset({Capability.COMPLETIONS, Capability.LOAD}),
+    translates=frozenset({Capability.COMPLETIONS}),
+    protocol="generate",
+    versions=">=1.0",
+)
