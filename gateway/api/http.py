@@ -10,24 +10,27 @@ from typing import Final
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from core.errors import GatehouseError, error_headers, render_openai
+from core.errors import GatehouseError, error_headers
 from core.ids import uuid7
+from gateway.relay.dialects.base import render_error
 from gateway.relay.exchange import Exchange
 from gateway.relay.guards import decode_body, too_large
+from gateway.relay.memory import Claim
 from gateway.relay.plan import Api, Headers, SlimRequest
 
 BODY_CUT: Final = "gatehouse.body_cut"
 """Key of the ASGI scope that says that the server's side stopped reading a body at the cap."""
 
 
-def slim_request(request: HttpRequest, api: Api, *, body_cap_bytes: int, read_body: bool) -> SlimRequest:
-    """The request as the pipeline sees it. Raises BodyTooLarge, and what
-    gateway.relay.guards.decode_body raises.
+def slim_request(request: HttpRequest, api: Api, *, body_cap_bytes: int, read_body: bool, claim: Claim) -> SlimRequest:
+    """The request as the pipeline sees it; what is held of its body is put on `claim`. Raises BodyTooLarge,
+    RelayMemoryExhausted, and what gateway.relay.guards.decode_body raises.
 
     `read_body` is False where a body has no meaning; it is then left unread.
     """
     received_at = time.monotonic()
     body = _read(request, body_cap_bytes) if read_body else b""
+    claim.take(len(body))
     return SlimRequest(uuid7(), api, request.path, _headers(request), body, received_at)
 
 
@@ -53,11 +56,12 @@ def _encoding(request: HttpRequest) -> bytes | None:
     return None if encoding is None else encoding.encode("latin-1")
 
 
-def error_response(error: GatehouseError, slim: SlimRequest | None = None) -> HttpResponse:
-    """An error in OpenAI's shape: the relay's bytes."""
-    response = HttpResponse(render_openai(error), status=error.status)
+def error_response(error: GatehouseError, api: Api = Api.CHAT, slim: SlimRequest | None = None) -> HttpResponse:
+    """An error in the shape that clients of this API know: the relay's bytes."""
+    request_id = slim.request_id if slim else uuid7()
+    response = HttpResponse(render_error(api, error, request_id), status=error.status)
     _set_headers(response, error_headers(error))
-    response["x-request-id"] = str(slim.request_id if slim else uuid7())
+    response["x-request-id"] = str(request_id)
     return response
 
 

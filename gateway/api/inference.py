@@ -1,52 +1,34 @@
-"""The OpenAI endpoints as DRF views: the declared proxy layer.
+"""The inference endpoints as DRF views; their addresses are gateway.relay.routes' for both doors."""
 
-Authentication and permission classes are the relay's own objects, decisions are the relay's
-`Pipeline.prepare`, awaited on the server's loop; so are the bytes. No database connection is used.
-"""
+from collections.abc import Callable
+from typing import Any, Final
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, assert_never
-
-import structlog
 from asgiref.sync import async_to_sync
-from django.conf import settings
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import exceptions
-from rest_framework.authentication import BaseAuthentication
-from rest_framework.negotiation import BaseContentNegotiation
-from rest_framework.permissions import BasePermission
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
-from rest_framework.throttling import BaseThrottle
-from rest_framework.views import APIView
+from rest_framework.serializers import Serializer
 
-from core.errors import GatehouseError, MethodNotAllowed, NoReadyInstance
-from core.telemetry.metrics import record_refusal
 from gateway.api import openapi as openapi
-from gateway.api import schemas
-from gateway.api.http import error_response, json_response, open_response, slim_request
-from gateway.api.runtime import current_runtime, installed_runtime
-from gateway.authentication import ApiKeyAuthentication
-from gateway.permissions import InferencePermission
-from gateway.relay.plan import Api, Held, Ready, Rejected, SlimRequest
-from gateway.relay.snapshot import Snapshot
+from gateway.api.base import InferenceView
+from gateway.api.http import json_response
+from gateway.api.runtime import current_runtime
+from gateway.api.schemas import anthropic, chat, errors, responses, vectors
+from gateway.relay.plan import Api
 
-logger = structlog.get_logger(__name__)
-
-_ERRORS: Final = {
-    status: OpenApiResponse(schemas.ErrorSerializer, description=text)
-    for status, text in {
-        400: "The body is not valid; `param` names the member at fault.",
-        401: "No key, or one that is unknown, revoked or expired.",
-        403: "The tenant is suspended, or the key lacks the scope.",
-        404: "The model does not exist, or is not granted.",
-        413: "The body is too large.",
-        429: "A limit of yours is reached; see Retry-After.",
-        503: "The gateway cannot serve it now; see Retry-After.",
-    }.items()
+_REFUSALS: Final = {
+    400: "The body is not valid; an error in OpenAI's shape names the member at fault as `param`.",
+    401: "No key, or one that is unknown, revoked or expired.",
+    403: "The tenant is suspended, or the key lacks the scope.",
+    404: "The model does not exist, or is not granted.",
+    413: "The body is too large.",
+    415: "The body's Content-Encoding is none of gzip, deflate and identity.",
+    429: "A limit of yours is reached; see Retry-After.",
+    502: "The model's engine failed, and no other could be tried.",
+    503: "The gateway cannot serve it now; see Retry-After.",
+    504: "The model's engine did not answer in time.",
 }
 _LIMIT_HEADERS: Final = [
     OpenApiParameter(name, int, OpenApiParameter.HEADER, response=[200, 429], description=text)
@@ -57,114 +39,51 @@ _LIMIT_HEADERS: Final = [
 ]
 
 
-class _AcceptAnything(BaseContentNegotiation):
-    """OpenAI clients are answered in JSON or events whatever they say they accept."""
-
-    def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
-        return next(iter(parsers))
-
-    def select_renderer(self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None) -> Any:
-        renderer = next(iter(renderers))
-        return renderer, renderer.media_type
+def _refusals(shape: type[Serializer[Any]]) -> dict[Any, Any]:
+    return {status: OpenApiResponse(shape, description=text) for status, text in _REFUSALS.items()}
 
 
-class RequestLimitThrottle(BaseThrottle):
-    """Shows in schema and views that keys have limits; counting is the pipeline's, once for each request."""
-
-    def allow_request(self, request: Request, view: APIView) -> bool:
-        return True
+_OPENAI: Final = _refusals(errors.ErrorSerializer)
+_ANTHROPIC: Final = _refusals(errors.AnthropicErrorSerializer)
 
 
-class InferenceView(APIView):
-    """Base of the views behind a gateway key."""
+def _described(
+    operation_id: str,
+    asked: type[Serializer[Any]],
+    answered: type[Serializer[Any]],
+    *,
+    events: str = "",
+    refusals: dict[Any, Any] = _OPENAI,
+) -> Callable[..., Any]:
+    """How an endpoint stands in the schema. `events`: what a streamed answer consists of, "" where there is none."""
+    answers: dict[Any, Any] = {(200, "application/json"): OpenApiResponse(answered, description="The whole answer.")}
+    if events:
+        answers[200, "text/event-stream"] = OpenApiResponse(OpenApiTypes.STR, description=f"The answer. {events}")
+    return extend_schema(
+        operation_id=operation_id,
+        tags=["inference"],
+        request=asked,
+        responses={**answers, **refusals},
+        parameters=_LIMIT_HEADERS,
+    )
 
-    authentication_classes: Sequence[type[BaseAuthentication]] = [ApiKeyAuthentication]
-    permission_classes = [InferencePermission]
-    throttle_classes = [RequestLimitThrottle]
-    renderer_classes = [JSONRenderer]
-    content_negotiation_class = _AcceptAnything
-    api: ClassVar[Api] = Api.CHAT
-    slim: SlimRequest
 
-    def get_authenticators(self) -> list[BaseAuthentication]:
-        """The process's one authentication object; before start-up one that knows no key."""
-        runtime = installed_runtime()
-        return [runtime.authentication if runtime else ApiKeyAuthentication(Snapshot(), time.time)]
-
-    def get_permissions(self) -> list[BasePermission]:
-        runtime = installed_runtime()
-        return [runtime.permission if runtime else InferencePermission(Snapshot(), time.time)]
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """As the relay: method, body, then who asks."""
-        runtime = current_runtime()
-        if request.method not in self.allowed_methods:
-            raise exceptions.MethodNotAllowed(str(request.method))
-        self.slim = slim_request(
-            request._request,
-            self.api,
-            body_cap_bytes=settings.GATEHOUSE.body_cap_bytes,
-            read_body=request.method == "POST",
-        )
-        if request.method == "OPTIONS":
-            return
-        try:
-            async_to_sync(runtime.pipeline.resolve)(runtime.authentication.credential(request))
-            super().initial(request, *args, **kwargs)
-        except GatehouseError as error:
-            record_refusal("drf", error.code)  # what comes after, the pipeline counts
-            raise
-
-    def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]  # no metadata
-        headers = {"Allow": ", ".join(self.allowed_methods), "x-request-id": str(self.slim.request_id)}
-        response = HttpResponse(status=204, headers=headers)
-        del response["content-type"]
-        return response
-
-    @property
-    def default_response_headers(self) -> dict[str, str]:
-        return {}  # DRF would say Allow and Vary in every answer
-
-    def get_exception_handler(self) -> Callable[..., Any]:
-        return self._render
-
-    def _render(self, error: Exception, context: dict[str, Any]) -> HttpResponse:
-        """Errors as the relay tells them."""
-        slim = getattr(self, "slim", None)
-        if isinstance(error, GatehouseError):
-            return error_response(error, slim)
-        if isinstance(error, exceptions.MethodNotAllowed):
-            allowed = ", ".join(self.allowed_methods).encode()
-            return error_response(MethodNotAllowed(headers=((b"allow", allowed),)), slim)
-        # The last line of defence, as in the relay: a defect of ours must still be answered in shape.
-        logger.error("request failed", exc_info=error)
-        return error_response(GatehouseError(), slim)
-
-    def forward(self) -> HttpResponseBase:
-        """Decide about the request and carry it."""
-        runtime = current_runtime()
-        decision = async_to_sync(runtime.pipeline.prepare)(self.slim)
-        match decision:
-            case Rejected(error=error):
-                raise error
-            case Held(eta_seconds=eta):
-                raise NoReadyInstance(retry_after_seconds=eta or 1.0)
-            case Ready():
-                return async_to_sync(open_response)(runtime.exchange(decision))
-            case _:
-                assert_never(decision)
+_CHUNKS: Final = (
+    "With `stream` server-sent events: chunks as `data:` lines, `data: [DONE]` at the end, comments while there is "
+    "nothing to say; an error in the middle is an event with `error`, and no [DONE] follows."
+)
+_NAMED_EVENTS: Final = (
+    "With `stream` server-sent events, each named by its `type`; an error in the middle is an `error` event, and it is "
+    "the last."
+)
 
 
 class ChatCompletionsView(InferenceView):
     """Chat with a model."""
 
-    @extend_schema(
-        operation_id="create_chat_completion",
-        tags=["inference"],
-        request=schemas.ChatRequestSerializer,
-        responses={200: schemas.ChatResponseSerializer, **_ERRORS},
-        parameters=_LIMIT_HEADERS,
-    )
+    api = Api.CHAT
+
+    @_described("create_chat_completion", chat.ChatRequestSerializer, chat.ChatResponseSerializer, events=_CHUNKS)
     def post(self, request: Request) -> HttpResponseBase:
         """Answer a conversation, whole or (with `stream`) as server-sent events."""
         return self.forward()
@@ -175,15 +94,90 @@ class CompletionsView(InferenceView):
 
     api = Api.COMPLETIONS
 
-    @extend_schema(
-        operation_id="create_completion",
-        tags=["inference"],
-        request=schemas.CompletionRequestSerializer,
-        responses={200: schemas.CompletionResponseSerializer, **_ERRORS},
-        parameters=_LIMIT_HEADERS,
+    @_described(
+        "create_completion", chat.CompletionRequestSerializer, chat.CompletionResponseSerializer, events=_CHUNKS
     )
     def post(self, request: Request) -> HttpResponseBase:
         """Continue a prompt, whole or (with `stream`) as server-sent events."""
+        return self.forward()
+
+
+class EmbeddingsView(InferenceView):
+    """Vectors that stand for texts."""
+
+    api = Api.EMBEDDINGS
+
+    @_described("create_embedding", vectors.EmbeddingsRequestSerializer, vectors.EmbeddingsResponseSerializer)
+    def post(self, request: Request) -> HttpResponseBase:
+        """A vector for each text. The key needs the scope `embed`."""
+        return self.forward()
+
+
+class RerankView(InferenceView):
+    """How well documents answer a query."""
+
+    api = Api.RERANK
+
+    @_described("rerank", vectors.RerankRequestSerializer, vectors.RerankResponseSerializer)
+    def post(self, request: Request) -> HttpResponseBase:
+        """The documents by their relevance to the query. The key needs the scope `embed`."""
+        return self.forward()
+
+
+class TokenizeView(InferenceView):
+    """A text in a model's tokens."""
+
+    api = Api.TOKENIZE
+
+    @_described("tokenize", vectors.TokenizeRequestSerializer, vectors.TokenizeResponseSerializer)
+    def post(self, request: Request) -> HttpResponseBase:
+        """The tokens of a prompt, or of a conversation as the model's template writes it."""
+        return self.forward()
+
+
+class ResponsesView(InferenceView):
+    """OpenAI's Responses."""
+
+    api = Api.RESPONSES
+
+    @_described(
+        "create_response", responses.ResponsesRequestSerializer, responses.ResponseSerializer, events=_NAMED_EVENTS
+    )
+    def post(self, request: Request) -> HttpResponseBase:
+        """Answer items of a conversation, whole or (with `stream`) as server-sent events."""
+        return self.forward()
+
+
+class MessagesView(InferenceView):
+    """Anthropic's Messages."""
+
+    api = Api.MESSAGES
+
+    @_described(
+        "create_message",
+        anthropic.MessagesRequestSerializer,
+        anthropic.MessageResponseSerializer,
+        events=_NAMED_EVENTS,
+        refusals=_ANTHROPIC,
+    )
+    def post(self, request: Request) -> HttpResponseBase:
+        """Answer a conversation, whole or (with `stream`) as server-sent events."""
+        return self.forward()
+
+
+class CountTokensView(InferenceView):
+    """How many tokens a Messages request has."""
+
+    api = Api.COUNT_TOKENS
+
+    @_described(
+        "count_tokens",
+        anthropic.CountTokensRequestSerializer,
+        anthropic.CountTokensResponseSerializer,
+        refusals=_ANTHROPIC,
+    )
+    def post(self, request: Request) -> HttpResponseBase:
+        """The tokens of what would be sent, without an answer."""
         return self.forward()
 
 
@@ -191,7 +185,7 @@ class ModelsView(InferenceView):
     """The models that the key may use."""
 
     @extend_schema(
-        operation_id="list_models", tags=["inference"], responses={200: schemas.ServedModelListSerializer, **_ERRORS}
+        operation_id="list_models", tags=["inference"], responses={200: chat.ServedModelListSerializer, **_OPENAI}
     )
     def get(self, request: Request) -> HttpResponse:
         """All of them, by name."""
@@ -201,9 +195,23 @@ class ModelsView(InferenceView):
 class ModelView(InferenceView):
     """One model."""
 
-    @extend_schema(
-        operation_id="get_model", tags=["inference"], responses={200: schemas.ServedModelSerializer, **_ERRORS}
-    )
+    @extend_schema(operation_id="get_model", tags=["inference"], responses={200: chat.ServedModelSerializer, **_OPENAI})
     def get(self, request: Request, name: str) -> HttpResponse:
         """The model, if the key may use it."""
         return json_response(async_to_sync(current_runtime().pipeline.models)(self.slim), self.slim)
+
+
+VIEWS: Final[dict[Api, type[InferenceView]]] = {
+    view.api: view
+    for view in (
+        ChatCompletionsView,
+        CompletionsView,
+        EmbeddingsView,
+        RerankView,
+        TokenizeView,
+        ResponsesView,
+        MessagesView,
+        CountTokensView,
+    )
+}
+"""The view of each endpoint in gateway.relay.routes.INFERENCE."""

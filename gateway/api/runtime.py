@@ -6,8 +6,10 @@ from core.errors import Unavailable
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.exchange import Exchange
+from gateway.relay.memory import MemoryBudget
 from gateway.relay.pipeline import Pipeline
 from gateway.relay.plan import Ready
+from gateway.relay.stored import StoredResponses
 
 
 class DoorRuntime(Protocol):
@@ -24,6 +26,14 @@ class DoorRuntime(Protocol):
     @property
     def permission(self) -> InferencePermission:
         """The object that the pipeline uses too."""
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """What requests' bodies are held within."""
+
+    @property
+    def stored(self) -> StoredResponses:
+        """Answers about stored responses."""
 
     def exchange(self, ready: Ready) -> Exchange:
         """A carrier for one admitted request."""

@@ -1,4 +1,4 @@
-"""Serializers that describe the inference endpoints in the OpenAPI schema; bodies are parsed by msgspec."""
+"""Chat, completions and models, as the OpenAPI schema describes them."""
 
 from typing import Any
 
@@ -87,14 +87,3 @@ class ServedModelSerializer(serializers.Serializer[Any]):
 class ServedModelListSerializer(serializers.Serializer[Any]):
     object = serializers.CharField()
     data = ServedModelSerializer(many=True)  # type: ignore[assignment]  # a name that Serializer has, too
-
-
-class ErrorDetailSerializer(serializers.Serializer[Any]):
-    message = serializers.CharField()
-    type = serializers.CharField()
-    param = serializers.CharField(allow_null=True)
-    code = serializers.CharField()
-
-
-class ErrorSerializer(serializers.Serializer[Any]):
-    error = ErrorDetailSerializer()

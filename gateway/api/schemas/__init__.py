@@ -1,0 +1,1 @@
+"""Serializers that describe the inference endpoints in the OpenAPI schema; bodies are parsed by msgspec."""
