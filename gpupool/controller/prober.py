@@ -4,6 +4,7 @@ Only endpoints that cost nothing are asked, never a completion.
 """
 
 import asyncio
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,7 @@ class Target:
     base_path: str
     served_name: str
     authorization: str | None
+    tls: ssl.SSLContext | None = None  # https
     state: State = State.WARMING  # as recorded when it was read
     reason: str = ""
 
@@ -51,7 +53,7 @@ async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECO
             return Verdict(False, _explain_status(health.status, wire.health().path))
         listing = wire.models()
         if listing is None:
-            return Verdict(True, "It answers its health probe.")
+            return Verdict(True, "")
         answer = await _ask(target, listing, deadline_seconds)
         if answer.status != 200:
             return Verdict(False, _explain_status(answer.status, listing.path))
@@ -88,6 +90,7 @@ async def _ask(target: Target, request: WireRequest, deadline_seconds: float) ->
         deadline_seconds=deadline_seconds,
         host=target.host,
         authorization=target.authorization,
+        tls=target.tls,
     )
 
 
