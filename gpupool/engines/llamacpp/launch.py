@@ -1,6 +1,7 @@
 """How the pool starts llama.cpp: its own server, from the xllamacpp wheel, in a process of its own."""
 
-from typing import Annotated, Final
+from pathlib import PurePosixPath
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -22,6 +23,7 @@ Threads = Annotated[int, msgspec.Meta(ge=1, le=512)]
 Batch = Annotated[int, msgspec.Meta(ge=32, le=65_536)]
 CacheMib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
 Layers = Annotated[int, msgspec.Meta(ge=-1, le=10_000)]
+Paths = Annotated[str, msgspec.Meta(max_length=8192)]
 
 
 class LlamaCppArgs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +36,10 @@ class LlamaCppArgs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     n_ubatch: Batch | None = None  # tokens of a physical one
     cache_ram_mib: CacheMib = 0  # host memory for prompts of idle slots; part of the claim, so off by default
     n_gpu_layers: Layers | None = None  # -1: all; with no GPU in the lease, none
+    embeddings: bool = False  # without it, /v1/embeddings is refused; with it, chat still works
+    pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None  # of embeddings; the model's own when absent
+    reranking: bool = False  # /v1/rerank; pooling is then "rank"
+    lora_adapters: Paths = ""  # GGUF files, joined by commas; requests choose by `lora: [{"id": 0, "scale": 1.0}]`
 
 
 class LlamaCppLaunch:
@@ -70,11 +76,16 @@ class LlamaCppLaunch:
             "--ubatch-size": args.n_ubatch,
             "--cache-ram": args.cache_ram_mib,
             "--gpu-layers": args.n_gpu_layers if on_gpu else 0,
+            "--pooling": "rank" if args.reranking else args.pooling,
         }
         argv = [request.python, "-m", "gpupool.engines.llamacpp.serve"]
         for option, value in options.items():
             if value is not None:
                 argv += [option, str(value)]
+        if args.embeddings or args.reranking:
+            argv.append("--embeddings")
+        for path in adapter_paths(args):
+            argv += ["--lora", path]
         return LaunchPlan(
             argv=tuple(argv),
             port=request.port,
@@ -98,4 +109,16 @@ def parse_args(engine_args: EngineArgs) -> LlamaCppArgs:
             f"llama.cpp shares n_ctx {args.n_ctx} among n_parallel {args.n_parallel} slots: "
             "under 64 tokens are left for each."
         )
+    if args.reranking and args.pooling not in (None, "rank"):
+        raise EngineArgumentsRefused(f"llama.cpp ranks by pooling 'rank', not {args.pooling!r}.")
+    if args.pooling is not None and not (args.embeddings or args.reranking):
+        raise EngineArgumentsRefused("llama.cpp takes pooling only together with embeddings or reranking.")
+    for path in adapter_paths(args):
+        if not path.startswith("/") or ".." in PurePosixPath(path).parts:
+            raise EngineArgumentsRefused(f"llama.cpp takes lora_adapters by absolute paths; {path!r} is none.")
     return args
+
+
+def adapter_paths(args: LlamaCppArgs) -> list[str]:
+    """LoRA adapters in the order of their ids."""
+    return [path.strip() for path in args.lora_adapters.split(",")] if args.lora_adapters else []

@@ -3,6 +3,7 @@
 from typing import Final
 
 from gpupool.engines.base import Capability, Engine
+from gpupool.engines.llamacpp.control import LlamaCppControl
 from gpupool.engines.llamacpp.launch import LlamaCppLaunch
 from gpupool.engines.llamacpp.wire import LlamaCppWire
 
@@ -11,6 +12,7 @@ ROOM: Final = Engine(
     "llama.cpp",
     LlamaCppWire(),
     LlamaCppLaunch(),
+    LlamaCppControl(),
     capabilities=frozenset(
         {
             Capability.CHAT,

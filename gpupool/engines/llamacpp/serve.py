@@ -12,6 +12,14 @@ import threading
 
 import xllamacpp
 
+_POOLING = {
+    "none": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_NONE,
+    "mean": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN,
+    "cls": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_CLS,
+    "last": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_LAST,
+    "rank": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_RANK,
+}
+
 
 def main() -> None:
     """Serve until a signal ends the process."""
@@ -30,6 +38,12 @@ def main() -> None:
         params.n_batch = options.batch_size
     if options.ubatch_size is not None:
         params.n_ubatch = options.ubatch_size
+    params.embedding = options.embeddings
+    if options.pooling is not None:
+        params.pooling_type = _POOLING[options.pooling]
+    # Loaded with no weight: a request that names none gets the model itself, whatever a global change would do to
+    # prompts that are already cached.
+    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(path, 0.0) for path in options.lora]
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.cache_ram_mib = options.cache_ram  # llama.cpp's own default, 8 GiB, is in no lease
@@ -64,6 +78,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--ubatch-size", type=int)
+    parser.add_argument("--embeddings", action="store_true")
+    parser.add_argument("--pooling", choices=list(_POOLING))
+    parser.add_argument("--lora", action="append", default=[])
     return parser.parse_args()
 
 
