@@ -172,6 +172,11 @@ class Environment:
         minimum=0,
         maximum=1,
     )
+    engine_ca_file: Path | None = setting(
+        "GATEHOUSE_ENGINE_CA_FILE",
+        "PEM file with certificates that engines behind https may be signed by, beside those that the system trusts.",
+        default=None,
+    )
     drain_notice_seconds: float = setting(
         "GATEHOUSE_DRAIN_NOTICE_SECONDS",
         "After SIGTERM: how long /readyz says no while requests are still taken.",

@@ -19,6 +19,7 @@ from core.clock import SystemClock
 from core.env import SettingsError
 from core.ids import uuid7
 from core.telemetry import metrics
+from core.tls import engine_context
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.adopt import Adopter
@@ -39,6 +40,7 @@ from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from gateway.relay.valkey import ValkeyClient
 from gateway.services.drain import LedgerDrain
 from gateway.services.snapshot_source import DatabaseSnapshotSource
+from gpupool.engines.registry import engines
 
 logger = structlog.get_logger(__name__)
 
@@ -90,8 +92,10 @@ class RelayRuntime:
         return self._follower.unready_reason()
 
     async def start(self) -> None:
-        """Open the spool, load the snapshot. Raises SettingsError when the spool cannot be made."""
+        """Open the spool, load the snapshot. Raises SettingsError where a setting is wrong."""
         env = self._environment
+        self.upstream.tls = engine_context(env.engine_ca_file)
+        engines()  # now, so that the first request does not wait for them, and broken plugins are told at the start
         try:
             spool = Spool.create(env.var_dir / SPOOL_FOLDER, uuid7(), cap_bytes=env.spool_cap_bytes)
         except (OSError, SpoolFull) as error:

@@ -170,7 +170,6 @@ def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
 
 def instance_row(instance: Instance) -> InstanceRow:
     """One row of the instances' tables, on the overview and on their own page."""
-    endpoint = f"{instance.host}:{instance.port}{instance.base_path}" if instance.host and instance.port else ""
     return InstanceRow(
         id=str(instance.pk),
         model=instance.version.model.name,
@@ -179,7 +178,7 @@ def instance_row(instance: Instance) -> InstanceRow:
         state=instance.state,
         reason=instance.reason,
         node=instance.node.name if instance.node else "",
-        endpoint=endpoint,
+        endpoint=pool.engine_address(instance),
         attached=instance.attached,
         stopping=instance.desire == InstanceDesire.STOPPED,
         since=instance.state_changed_at.timestamp(),

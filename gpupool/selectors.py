@@ -206,7 +206,7 @@ class InstanceOverview:
     desire: str
     reason: str
     node_name: str | None
-    address: str  # host:port, empty before there is one
+    address: str  # host:port and base path, with https:// where it is; empty before there is one
     claimed_bytes: int
     memory_rss_bytes: int | None
     pid: int | None
@@ -247,7 +247,7 @@ def _instance_overview(row: Instance, claimed_bytes: int) -> InstanceOverview:
         desire=row.desire,
         reason=row.reason,
         node_name=row.node.name if row.node else None,
-        address=f"{row.host}:{row.port}" if row.port else "",
+        address=engine_address(row),
         claimed_bytes=claimed_bytes,
         memory_rss_bytes=row.memory_rss_bytes,
         pid=row.pid,
@@ -303,6 +303,14 @@ def list_engines() -> list[EngineOverview]:
 def _capability_order(capability: str) -> tuple[int, str]:
     known: list[str] = list(Capability)
     return (known.index(capability) if capability in known else len(known), capability)
+
+
+def engine_address(instance: Instance) -> str:
+    """Where an instance answers, as people write it; empty before it has a place."""
+    if not instance.host or not instance.port:
+        return ""
+    host = f"[{instance.host}]" if ":" in instance.host else instance.host
+    return f"{'https://' if instance.tls else ''}{host}:{instance.port}{instance.base_path}"
 
 
 def list_nodes() -> QuerySet[Node]:

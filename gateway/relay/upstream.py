@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from core.tls import tls_failure
 from gateway.relay.connection import (
     ConnectFailed,
     Connection,
@@ -245,7 +246,7 @@ class _Pool:
                 ssl=origin.tls,
             )
         except OSError as error:
-            raise ConnectFailed(str(error)) from error
+            raise ConnectFailed(tls_failure(error) or str(error)) from error
         finally:
             if made is None:
                 self.open -= 1

@@ -1,12 +1,14 @@
-"""Small HTTP requests to this node's engines: one connection each, a deadline over the whole, a bounded answer."""
+"""Small HTTP requests to engines: one connection each, a deadline over the whole, a bounded answer."""
 
 import asyncio
 import contextlib
+import ssl
 from dataclasses import dataclass
 from typing import Final
 
 import httptools
 
+from core.tls import tls_failure
 from gpupool.engines.base import WireRequest
 
 _LARGEST_ANSWER_BYTES: Final = 4 * 1024 * 1024
@@ -53,21 +55,24 @@ async def ask(
     deadline_seconds: float,
     host: str = "127.0.0.1",
     authorization: str | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
-    """Send `request` and read the answer. Raises ProbeFailed."""
+    """Send `request` and read the answer; over https with `tls`. Raises ProbeFailed."""
     try:
         async with asyncio.timeout(deadline_seconds):
-            return await _ask(host, port, request, authorization)
+            return await _ask(host, port, request, authorization, tls)
     except TimeoutError:
         raise ProbeFailed(f"no answer to {request.path} within {deadline_seconds:g} s") from None
     except OSError as error:
-        raise ProbeFailed(f"{request.path}: {error.strerror or error}") from error
+        raise ProbeFailed(f"{request.path}: {tls_failure(error) or error.strerror or error}") from error
     except httptools.HttpParserError as error:
         raise ProbeFailed(f"{request.path}: the answer is not HTTP") from error
 
 
-async def _ask(host: str, port: int, request: WireRequest, authorization: str | None) -> Answer:
-    reader, writer = await asyncio.open_connection(host, port)
+async def _ask(
+    host: str, port: int, request: WireRequest, authorization: str | None, tls: ssl.SSLContext | None
+) -> Answer:
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
         name = f"[{host}]" if ":" in host else host
         head = f"{request.method} {request.path} HTTP/1.1\r\nhost: {name}:{port}\r\nconnection: close\r\n"
@@ -90,6 +95,9 @@ async def _ask(host: str, port: int, request: WireRequest, authorization: str | 
             raise ProbeFailed(f"{request.path}: the connection was closed in mid-answer")
         return Answer(status, bytes(collector.body))
     finally:
-        writer.close()
+        if tls is None:
+            writer.close()
+        else:
+            writer.transport.abort()  # a close would wait for the other side to say good-bye in TLS's way
         with contextlib.suppress(OSError):
             await writer.wait_closed()

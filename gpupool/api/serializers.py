@@ -79,13 +79,15 @@ class InstanceSerializer(serializers.ModelSerializer[Instance]):
         model = Instance
         fields = (
             "id", "model", "version", "engine", "attached", "state", "desire", "reason", "node", "host", "port",
-            "base_path", "credential_variable", "slots", "pid", "memory_rss_bytes", "running_requests",
+            "base_path", "tls", "credential_variable", "slots", "pid", "memory_rss_bytes", "running_requests",
             "waiting_requests", "kv_used", "restarts", "created_at", "state_changed_at", "ready_at",
         )  # fmt: skip
 
 
 class AttachSerializer(serializers.Serializer[Any]):
-    url = serializers.CharField(max_length=500, help_text="where the engine answers, for example http://host:8000")
+    url = serializers.CharField(
+        max_length=500, help_text="where the engine answers, for example http://host:8000 or https://host"
+    )
     engine = serializers.CharField(max_length=32)
     model = serializers.CharField(max_length=200, help_text="the name that applications use; made where missing")
     served_name = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)

@@ -3,6 +3,9 @@
 from collections.abc import Collection
 from uuid import UUID
 
+from django.conf import settings
+
+from core.tls import engine_context
 from gpupool.controller.prober import Target
 from gpupool.models import Instance, InstanceDesire, InstanceState
 from gpupool.policies.instance import State
@@ -13,7 +16,7 @@ def list_attached_targets() -> list[Target]:
     """Every attached engine."""
     instances = Instance.objects.filter(attached=True, desire=InstanceDesire.RUNNING)
     rows = instances.exclude(state=InstanceState.STOPPED).select_related("version").order_by("pk")
-    return [_target(instance) for instance in rows]
+    return [target_of(instance) for instance in rows]
 
 
 def list_silent_targets(live_nodes: Collection[UUID]) -> list[Target]:
@@ -34,10 +37,11 @@ def list_silent_targets(live_nodes: Collection[UUID]) -> list[Target]:
         .values_list("host", "port")
     )
     rows = instances.exclude(node_id__in=live_nodes).select_related("version").order_by("pk")
-    return [_target(instance) for instance in rows if (instance.host, instance.port) not in taken]
+    return [target_of(instance) for instance in rows if (instance.host, instance.port) not in taken]
 
 
-def _target(instance: Instance) -> Target:
+def target_of(instance: Instance) -> Target:
+    """How to ask an instance that has a port. Raises SettingsError where a wrong CA file is set."""
     assert instance.port is not None
     return Target(
         instance_id=instance.pk,
@@ -47,6 +51,7 @@ def _target(instance: Instance) -> Target:
         base_path=instance.base_path,
         served_name=instance.version.served_name,
         authorization=engine_authorization(instance.credential_variable),
+        tls=engine_context(settings.GATEHOUSE.engine_ca_file) if instance.tls else None,
         state=State(instance.state),
         reason=instance.reason,
     )

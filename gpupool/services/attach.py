@@ -30,27 +30,26 @@ class EngineAddress:
     host: str
     port: int
     base_path: str
+    tls: bool = False  # https
 
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{self.base_path}"
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.base_path}"
 
 
 def parse_engine_url(url: str) -> EngineAddress:
     """Host, port and base path of an engine's URL; a trailing `/v1` is taken off, for people who paste it.
 
-    Raises InvalidInput with a sentence for anything that is not a plain http address.
+    Raises InvalidInput with a sentence for anything that is not a plain http or https address.
     """
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError as error:
         raise InvalidInput("url", f"{url!r} is not an address: {error}.") from error
-    if parts.scheme == "https":
-        raise InvalidInput("url", "Engines behind https cannot be attached yet; use http on a trusted network.")
-    if parts.scheme != "http" or not parts.hostname:
-        raise InvalidInput("url", "An engine's address looks like http://host:8000.")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput("url", "An engine's address looks like http://host:8000 or https://host.")
     if parts.username or parts.password:
         raise InvalidInput("url", "No credentials in the address; name an environment variable that holds them.")
     if parts.query or parts.fragment:
@@ -63,7 +62,8 @@ def parse_engine_url(url: str) -> EngineAddress:
         raise InvalidInput("url", "The address has a space in it.")
     if port == 0:
         raise InvalidInput("url", "Port 0 is no address.")
-    return EngineAddress(parts.hostname, port or 80, base_path)
+    tls = parts.scheme == "https"
+    return EngineAddress(parts.hostname, port or (443 if tls else 80), base_path, tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def attach_engine(
 
     It takes requests once a health probe has found it (`controller`, or the caller by `set_probed_state`).
     `served_name` is the name that the engine knows the model by, `model_name` where empty. Attaching the
-    same address to the same model again returns the instance there is.
+    same address to the same model again returns the instance there is, brought up to date.
     Raises InvalidInput naming the field.
     """
     address = parse_engine_url(url)
@@ -126,7 +126,14 @@ def attach_engine(
         .first()
     )
     if existing is not None:
-        _update(existing, credential_variable=credential_variable, slots=slots, actor=actor, changes=changes)
+        _update(
+            existing,
+            tls=address.tls,
+            credential_variable=credential_variable,
+            slots=slots,
+            actor=actor,
+            changes=changes,
+        )
         changes.publish()
         return Attached(existing, created=False)
     instance = Instance.objects.create(
@@ -136,6 +143,7 @@ def attach_engine(
         host=address.host,
         port=address.port,
         base_path=address.base_path,
+        tls=address.tls,
         credential_variable=credential_variable,
         slots=slots,
         desire=InstanceDesire.RUNNING,
@@ -185,15 +193,22 @@ def _free_name(model: Model, wanted: str) -> str:
     return name
 
 
-def _update(instance: Instance, *, credential_variable: str, slots: int | None, actor: Actor, changes: Changes) -> None:
-    before = {"credential_variable": instance.credential_variable, "slots": instance.slots}
+def _update(
+    instance: Instance, *, tls: bool, credential_variable: str, slots: int | None, actor: Actor, changes: Changes
+) -> None:
+    before = {"tls": instance.tls, "credential_variable": instance.credential_variable, "slots": instance.slots}
     after = {
+        "tls": tls,
         "credential_variable": credential_variable or instance.credential_variable,
         "slots": slots or instance.slots,
     }
     if before == after:
         return
-    instance.credential_variable, instance.slots = str(after["credential_variable"]), slots or instance.slots
-    instance.save(update_fields=["credential_variable", "slots"])
+    instance.tls, instance.credential_variable, instance.slots = (
+        tls,
+        str(after["credential_variable"]),
+        slots or instance.slots,
+    )
+    instance.save(update_fields=["tls", "credential_variable", "slots"])
     record_audit("instance.changed", subject=instance, actor=actor, before=before, after=after)
     changes.add(Section.ENDPOINTS, instance.pk)

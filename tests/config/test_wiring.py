@@ -68,3 +68,16 @@ def test_a_drain_ends_when_told_to(settings_here: Environment) -> None:
     stop.set()
     drain.join(timeout=10)
     assert not drain.is_alive()
+
+
+async def test_a_wrong_ca_file_stops_the_start_with_a_sentence(settings_here: Environment, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"GATEHOUSE_ENGINE_CA_FILE=.* cannot be read: No such file"):
+        await build_relay_runtime(replace(settings_here, engine_ca_file=tmp_path / "none.pem")).start()
+
+
+async def test_engines_behind_https_are_verified(settings_here: Environment) -> None:
+    runtime = build_web_runtime(replace(settings_here, valkey_state_url=None, valkey_scratch_url=None))
+    await runtime.start()
+    assert runtime.upstream.tls is not None
+    assert runtime.upstream.tls.check_hostname
+    await runtime.stop()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -92,6 +93,8 @@ class EngineDouble:
     def __init__(self, *scripts: Script) -> None:
         self.scripts: list[Script] = list(scripts)
         self.port = 0
+        self.tls: ssl.SSLContext | None = None
+        """Listens for https where set before the start."""
         self.received: list[Received] = []
         self.accepted = 0
         self.open = 0
@@ -100,7 +103,7 @@ class EngineDouble:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -1,6 +1,7 @@
 """An engine's health and models endpoints, in a thread of the test; its answers change when told to."""
 
 import json
+import ssl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Self
@@ -9,7 +10,7 @@ from typing import Self
 class EngineStub:
     """Listens on a port of its own while the block runs."""
 
-    def __init__(self, *models: str, key: str = "", base_path: str = "") -> None:
+    def __init__(self, *models: str, key: str = "", base_path: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.models = list(models)
         self.healthy = True
         self.key = key
@@ -30,11 +31,16 @@ class EngineStub:
                 return None
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._scheme = "http"
+        if tls is not None:
+            self._scheme = "https"
+            # The handshake belongs into the request's own thread: one that fails must not end the server's.
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}{self.base_path}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}{self.base_path}"
 
     def answer(self, path: str, authorization: str) -> tuple[int, bytes]:
         if not self.healthy:

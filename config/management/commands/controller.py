@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from psycopg.errors import UndefinedTable
 
 from core.clock import SystemClock
+from core.tls import engine_context
 from gpupool.controller.loop import Controller
 from gpupool.leases.default import open_store
 from gpupool.policies.reconcile import Rules
@@ -32,6 +33,7 @@ class Command(BaseCommand):
 
 async def _run() -> None:
     environment = settings.GATEHOUSE
+    engine_context(environment.engine_ca_file)  # a wrong one stops the start, not the first probe
     store = open_store()
     controller = Controller(
         store,

@@ -40,7 +40,7 @@ def _kind(hint: Any) -> str:
     if typing.get_origin(hint) is tuple:
         return "list, comma-separated"
     plain = members[0] if members else hint
-    return {bool: "yes or no", int: "whole number", float: "number", str: "text", Path: "folder"}[plain]
+    return {bool: "yes or no", int: "whole number", float: "number", str: "text", Path: "path"}[plain]
 
 
 def _default(value: Any) -> str:

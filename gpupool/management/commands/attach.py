@@ -11,10 +11,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from gpupool import services
-from gpupool.controller.prober import Target, Verdict, probe
+from gpupool.controller.prober import probe
+from gpupool.controller.targets import target_of
 from gpupool.engines.registry import engines
 from gpupool.models import Instance
-from gpupool.selectors import engine_authorization
 from tenants.actor import SYSTEM
 from tenants.models import Tenant
 from tenants.services import InvalidInput, grant_model
@@ -24,7 +24,7 @@ class Command(BaseCommand):
     help = "Attaches an engine that already runs: its model can then be asked for through the relay."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("url", help="where it answers, for example http://127.0.0.1:8000")
+        parser.add_argument("url", help="where it answers, for example http://127.0.0.1:8000 or https://host")
         parser.add_argument("--engine", required=True, help=f"what it is: {', '.join(engines())}")
         parser.add_argument("--model", required=True, help="the name that applications use")
         parser.add_argument("--served-name", default="", help="the name the engine knows it by, if another")
@@ -72,7 +72,7 @@ class Command(BaseCommand):
         grant_model(tenant, model_pattern=model, actor=SYSTEM)
 
     def _say_what_it_serves(self, instance: Instance) -> None:
-        verdict = asyncio.run(_probe(instance))
+        verdict = asyncio.run(probe(target_of(instance)))
         if verdict.answered:
             services.set_probed_state(instance.pk, healthy=True, reason=verdict.reason, actor=SYSTEM)
             self.stdout.write(
@@ -91,18 +91,3 @@ class Command(BaseCommand):
             f'Ask it: curl {relay}/v1/chat/completions -H "Authorization: Bearer $GATEHOUSE_API_KEY" '
             f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
         )
-
-
-async def _probe(instance: Instance) -> Verdict:
-    assert instance.port is not None
-    return await probe(
-        Target(
-            instance_id=instance.pk,
-            engine=instance.engine,
-            host=instance.host,
-            port=instance.port,
-            base_path=instance.base_path,
-            served_name=instance.version.served_name,
-            authorization=engine_authorization(instance.credential_variable),
-        )
-    )

@@ -88,7 +88,7 @@ def test_an_engine_that_is_not_there_is_attached_and_waited_for() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("https://host", "--engine", "vllm", "--model", "m"), "https cannot be attached yet"),
+        (("https://", "--engine", "vllm", "--model", "m"), "looks like http://host:8000 or https://host"),
         (("http://h\xf6st:8000", "--engine", "vllm", "--model", "m"), "characters that do not belong there"),
         (("host:8000", "--engine", "vllm", "--model", "m"), "looks like http://host:8000"),
         (("http://host", "--engine", "warp", "--model", "m"), "no engine 'warp'; known are vllm, "),

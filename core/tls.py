@@ -1,0 +1,36 @@
+"""How this house speaks TLS to engines: certificate and host name are always verified."""
+
+import ssl
+from functools import lru_cache
+from pathlib import Path
+
+from core.env import SettingsError
+
+
+@lru_cache(maxsize=4)
+def engine_context(ca_file: Path | None) -> ssl.SSLContext:
+    """Trusts what the system trusts and, where given, the certificates in `ca_file` (PEM) too. HTTP/1.1 only.
+
+    Read once in a process. Raises SettingsError for a file that cannot be read or holds no certificate.
+    """
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except ssl.SSLError as error:
+            raise SettingsError(f"GATEHOUSE_ENGINE_CA_FILE={str(ca_file)!r} holds no PEM certificate") from error
+        except OSError as error:
+            raise SettingsError(
+                f"GATEHOUSE_ENGINE_CA_FILE={str(ca_file)!r} cannot be read: {error.strerror or error}"
+            ) from error
+    return context
+
+
+def tls_failure(error: OSError) -> str | None:
+    """What went wrong with TLS, for the middle of a sentence; None where something else did."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS connection: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    return None
