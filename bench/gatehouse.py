@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.chats import MODEL
 from bench.house import House, HouseError
-from bench.measure import MODEL
 from bench.proxies import Proxy
 from bench.tools import ToolError
 from core.embedded.postgres import PostgresServer

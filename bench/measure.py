@@ -1,67 +1,33 @@
-"""One round of measurements on one proxy, and the stretch of slow streams."""
+"""One round of measurements on one proxy; the stretches of slow streams and of memory."""
 
-import dataclasses
 import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
+from bench.chats import chat
 from bench.cpu import cpu_seconds, rss_bytes
+from bench.plan import Plan
 from bench.proxies import Proxy
 from bench.tools import LoadResult, Spread, send_load
-
-MODEL: Final = "bench-model"
-_PROMPT: Final = "Say in one sentence what a gateway does between an application and a model, and what it must not do. "
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is sent. Everything is bounded: a full run takes about a minute a round and proxy."""
-
-    rounds: int = 3
-    warm_up_requests: int = 2_000
-    requests: int = 8_000
-    saturating_requests: int = 6_000
-    saturating_concurrency: int = 16
-    streams: int = 64
-    stream_concurrency: int = 32
-    stream_events: int = 200
-    stream_pace_us: int = 10_000
-    ttft_streams: int = 400
-    ttft_rate: float = 100.0
-    slow_streams: int = 500
-    slow_events: int = 40
-    slow_pace_us: int = 250_000
-
-
-QUICK: Final = Plan(
-    rounds=1,
-    warm_up_requests=50,
-    requests=200,
-    saturating_requests=100,
-    streams=4,
-    stream_concurrency=4,
-    stream_events=20,
-    ttft_streams=20,
-    slow_streams=20,
-    slow_events=4,
-    slow_pace_us=50_000,
-)
 
 
 @dataclass(slots=True)
 class Round:
     """What one round saw on one proxy; CPU in microseconds, None for no proxy at all."""
 
+    rate: float = 0.0
+    """Requests a second of `request_us` and `half_load_ms`."""
     request_us: float | None = None
-    """At the one rate that all proxies are asked to carry, half of what ours can."""
+    """At the one rate that all proxies are asked to carry, half of what ours can; else half of what it can."""
     saturated_us: float | None = None
     """With as many at once as keep it busy all the time."""
     requests_per_second: float = 0.0
     event_us: float | None = None
     events_per_read: float = 0.0
     """SSE events in one read of the client; above 1.1 the proxy was too slow to pass each on its own."""
+    burst_event_us: float | None = None
+    """Per event, when the upstream writes many at once."""
     ttft_ms: Spread | None = None
     half_load_ms: Spread | None = None
     helper_request_us: dict[str, float] = field(default_factory=dict)
@@ -80,16 +46,20 @@ class SlowStreams:
     complaint: str | None
 
 
-def chat(*, events: int | None = None, pace_us: int = 0) -> dict[str, object]:
-    """A chat of about 1 KB; with `events` streamed, so many of them, `pace_us` microseconds apart."""
-    messages = [
-        {"role": "system", "content": "You are a terse assistant."},
-        {"role": "user", "content": _PROMPT * 8},
-    ]
-    body: dict[str, object] = {"model": MODEL, "messages": messages, "temperature": 0.2, "max_tokens": events or 64}
-    if events is not None:
-        body |= {"stream": True, "bench_pace_us": pace_us}
-    return body
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident memory over many requests."""
+
+    first_requests: int
+    requests: int
+    first_mib: float
+    last_mib: float
+    complaints: tuple[str, ...]
+
+    @property
+    def growth(self) -> float:
+        """From the first reading to the last, as a share of the first."""
+        return self.last_mib / self.first_mib - 1.0 if self.first_mib else 0.0
 
 
 class _Meter:
@@ -119,7 +89,7 @@ def measure_round(proxy: Proxy, plan: Plan, *, rate: float, cpus: Sequence[int] 
 
     Failed requests end up as complaints, never as numbers alone.
     """
-    seen = Round()
+    seen = Round(rate=rate)
 
     def load(what: str, body: Mapping[str, object], **options: object) -> LoadResult:
         result = send_load(proxy.port, body, headers=proxy.headers, cpus=cpus, **options)  # type: ignore[arg-type]
@@ -143,16 +113,22 @@ def measure_round(proxy: Proxy, plan: Plan, *, rate: float, cpus: Sequence[int] 
     seen.saturated_us = meter.own_us(plan.saturating_requests)
     seen.requests_per_second = result.requests / result.seconds
 
+    def streams(what: str, count: int, events: int, body: Mapping[str, object], **options: object) -> LoadResult:
+        return load(what, body, requests=count, events=events + proxy.extra_events, **options)
+
     meter = _Meter(proxy)
     body = chat(events=plan.stream_events, pace_us=plan.stream_pace_us)
-    result = load(
-        "streams", body, requests=plan.streams, concurrency=plan.stream_concurrency, events=plan.stream_events
-    )
+    result = streams("streams", plan.streams, plan.stream_events, body, concurrency=plan.stream_concurrency)
     seen.event_us = meter.own_us(plan.streams * plan.stream_events)
     seen.events_per_read = result.events / max(1, result.reads)
 
+    meter = _Meter(proxy)
+    body = chat(events=plan.burst_events, pace_us=plan.burst_pace_us, burst=plan.burst_size)
+    streams("bursts", plan.burst_streams, plan.burst_events, body, concurrency=plan.stream_concurrency)
+    seen.burst_event_us = meter.own_us(plan.burst_streams * plan.burst_events)
+
     body = chat(events=8, pace_us=1_000)
-    result = load("first tokens", body, requests=plan.ttft_streams, concurrency=64, rate=plan.ttft_rate, events=8)
+    result = streams("first tokens", plan.ttft_streams, 8, body, concurrency=64, rate=plan.ttft_rate)
     seen.ttft_ms = result.ttft_ms
     return seen
 
@@ -160,7 +136,7 @@ def measure_round(proxy: Proxy, plan: Plan, *, rate: float, cpus: Sequence[int] 
 def measure_slow_streams(proxy: Proxy, plan: Plan, *, cpus: Sequence[int] | None) -> SlowStreams:
     """All slow streams at once; memory is sampled while they run."""
     body = chat(events=plan.slow_events, pace_us=plan.slow_pace_us)
-    seconds = plan.slow_events * plan.slow_pace_us / 1e6
+    seconds = plan.slow_events * plan.slow_pace_us / 1e6 + plan.slow_streams / plan.slow_rate
     peak = _Peak(lambda: rss_bytes(proxy.pid) if proxy.pid is not None else 0)
     with peak:
         result = send_load(
@@ -168,7 +144,8 @@ def measure_slow_streams(proxy: Proxy, plan: Plan, *, cpus: Sequence[int] | None
             body,
             requests=plan.slow_streams,
             concurrency=plan.slow_streams,
-            events=plan.slow_events,
+            rate=plan.slow_rate,
+            events=plan.slow_events + proxy.extra_events,
             headers=proxy.headers,
             limit_seconds=seconds * 3 + 30,
             cpus=cpus,
@@ -181,6 +158,38 @@ def measure_slow_streams(proxy: Proxy, plan: Plan, *, cpus: Sequence[int] | None
         longest_gap_ms=result.gap_ms.max if result.gap_ms else 0.0,
         kib_per_stream=peak.grown_bytes / 1024 / plan.slow_streams if proxy.pid is not None else None,
         complaint=f"{proxy.name}, slow streams: {complaint}" if complaint else None,
+    )
+
+
+def measure_memory(proxy: Proxy, plan: Plan, *, cpus: Sequence[int] | None) -> Memory:
+    """Resident memory of a proxy after its first requests and after all, one in ten of them streamed."""
+    assert proxy.pid is not None
+    readings: list[int] = []
+    complaints: list[str] = []
+    step = plan.memory_first
+    streamed = step // 10
+    for _ in range(max(2, plan.memory_requests // step)):
+        for body, count, events in ((chat(), step - streamed, None), (chat(events=8), streamed, 8)):
+            concurrency = plan.saturating_concurrency
+            result = send_load(
+                proxy.port,
+                body,
+                requests=count,
+                concurrency=concurrency,
+                events=events,
+                headers=proxy.headers,
+                limit_seconds=120.0,
+                cpus=cpus,
+            )
+            if complaint := result.complaint or proxy.settled(result.ok, result.failed):
+                complaints.append(f"{proxy.name}, memory: {complaint}")
+        readings.append(rss_bytes(proxy.pid))
+    return Memory(
+        first_requests=step,
+        requests=step * len(readings),
+        first_mib=readings[0] / 2**20,
+        last_mib=readings[-1] / 2**20,
+        complaints=tuple(complaints),
     )
 
 
@@ -213,7 +222,3 @@ def median(values: Sequence[float | None]) -> float | None:
     """The median of what was measured; None when nothing was."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
-
-
-def plan_facts(plan: Plan) -> dict[str, float]:
-    return dataclasses.asdict(plan)

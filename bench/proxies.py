@@ -1,18 +1,24 @@
-"""What is measured: no proxy at all, nginx where it is installed, and ours (bench.gatehouse)."""
+"""What is measured: no proxy at all, the peers that can be had, and ours (bench.gatehouse)."""
 
 import contextlib
+import http.client
+import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
+from bench.chats import chat
+from bench.environments import environment
+from bench.peers import Peer, Setting
 from bench.tools import ToolError, pinned
 from core.embedded.process import free_port, last_lines, spawn, stop
+
+_READY_SECONDS: Final = 120.0  # LiteLLM imports for half a minute on a slow machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,77 +33,65 @@ class Proxy:
     """Returns once its work after the last answer (a ledger) is done; a complaint when it was done wrongly."""
     helpers: Mapping[str, int] = field(default_factory=dict)
     """Processes beside it whose CPU is reported apart, by name."""
-
-
-def nginx_binary() -> str | None:
-    return shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
-
-
-_NGINX = """\
-worker_processes 1;
-daemon off;
-pid {folder}/nginx.pid;
-error_log {folder}/nginx.log warn;
-{user}
-events {{ worker_connections 8192; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    keepalive_requests 10000000;
-    client_max_body_size 32m;
-    client_body_buffer_size 64k;
-    tcp_nodelay on;
-    upstream engine {{
-        server 127.0.0.1:{upstream};
-        keepalive 1024;
-        keepalive_requests 10000000;
-    }}
-    server {{
-        listen 127.0.0.1:{port} backlog=4096;
-        location / {{
-            proxy_pass http://engine;
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-            proxy_buffering off;
-            proxy_read_timeout 120s;
-        }}
-    }}
-}}
-"""
+    extra_events: int = 0
+    """Events that it adds to each stream."""
+    version: str = ""
 
 
 @contextlib.contextmanager
-def nginx(upstream_port: int, folder: Path, *, cpus: Sequence[int] | None) -> Iterator[Proxy]:
-    """nginx with one worker, kept-alive upstream connections and buffering off, as streams need it.
+def running(
+    peer: Peer, upstream_port: int, folder: Path, *, cpus: Sequence[int] | None, install: bool
+) -> Iterator[Proxy]:
+    """The peer in front of the upstream, once it has answered a chat.
 
-    Raises ToolError when it is not installed or does not start.
+    Raises ToolError in a sentence when it is not installed, cannot be, or does not answer.
     """
-    binary = nginx_binary()
-    if binary is None:
-        raise ToolError("nginx is not installed")
+    home = environment(peer.name, peer.requirements, install=install) if peer.requirements else None
     folder.mkdir(parents=True, exist_ok=True)
-    port = free_port()
-    config = folder / "nginx.conf"
-    user = "user root;" if os.geteuid() == 0 else ""
-    config.write_text(_NGINX.format(folder=folder, port=port, upstream=upstream_port, user=user))
-    log = folder / "nginx.log"
-    process = spawn(pinned([binary, "-p", str(folder), "-c", str(config)], cpus), log=log, environ=dict(os.environ))
+    setting = Setting(folder, free_port(), upstream_port, spare_port=free_port(), environment=home)
+    launch = peer.launch(setting)
+    log = folder / f"{peer.name}.log"
+    environ = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **launch.environ}
+    process = spawn(pinned(launch.command, cpus), log=log, environ=environ, cwd=folder)
     try:
-        wait_until_listening(port, process, log)
-        yield Proxy("nginx", port, process.pid)
+        wait_until_answering(setting.port, launch.headers, process, log)
+        yield Proxy(
+            peer.name,
+            setting.port,
+            process.pid,
+            headers=launch.headers,
+            extra_events=peer.extra_events,
+            version=" ".join(peer.requirements) or "of the system",
+        )
     finally:
         stop(process, with_signal=signal.SIGTERM)
 
 
-def wait_until_listening(port: int, process: "subprocess.Popen[bytes]", log: Path, *, seconds: float = 30.0) -> None:
+def answers(port: int, headers: Mapping[str, str]) -> bool:
+    """Whether a chat is answered with 200: a router listens before it knows its engine."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        body = json.dumps(chat())
+        connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json", **headers})
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def wait_until_answering(
+    port: int,
+    headers: Mapping[str, str],
+    process: "subprocess.Popen[bytes]",
+    log: Path,
+    *,
+    seconds: float = _READY_SECONDS,
+) -> None:
     """Raises ToolError with the end of the log when the process ends or the deadline passes first."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        if answers(port, headers):
             return
-        time.sleep(0.05)
-    raise ToolError("a server did not start; the end of its log:\n" + "\n".join(last_lines(log)))
+        time.sleep(0.1)
+    raise ToolError("it did not answer; the end of its log:\n" + "\n".join(last_lines(log)))

@@ -233,6 +233,13 @@ static bool try_again(Connection *connection) {
     return true;
 }
 
+/* Else a proxy that leaves Nagle's algorithm on would be seen through the 40 ms of a delayed acknowledgement,
+ * several events at a time. The kernel forgets the option, so it is set after each read, whatever the proxy. */
+static void quick_ack(int fd) {
+    int one = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
+}
+
 static void on_readable(Connection *connection) {
     char bytes[65536];
     for (;;) {
@@ -245,6 +252,7 @@ static void on_readable(Connection *connection) {
             return fail(connection, connection->phase == BODY ? &cut_short : &transport);
         }
         reads_seen++;
+        if (expected_events >= 0) quick_ack(connection->fd);
         int64_t now = now_ns();
         connection->touched_ns = now;
         const char *body = bytes;

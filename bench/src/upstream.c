@@ -1,19 +1,23 @@
 /* A fast stand-in for an engine: as little CPU as possible, so that what is measured is the proxy.
  *
  * POST any path ending in /completions: a fixed chat.completion, or with "stream":true an SSE stream of
- * "max_tokens" events (default --events), one write(2) an event, "bench_pace_us" microseconds apart
- * (default --pace-us; 0: as fast as the socket takes them), the usage chunk when asked for, then [DONE].
- * GET /v1/models, /health, /healthz, /metrics. Keep-alive, chunked both ways. Loopback only.
+ * events, then the usage chunk when asked for and [DONE]. Hints anywhere in the body, in a message's text best,
+ * because routers leave out or rename fields: bench_events:N (default --events), bench_burst:N events in one
+ * write(2) (default 1), each an HTTP chunk of its own, bench_pace_us:N microseconds between writes (default
+ * --pace-us; 0: as fast as the socket takes them).
+ * Any GET is answered, for the health checks and questions of the proxies: /v1/models, the information that
+ * SGLang's and vLLM's routers ask an engine for, else "ok". Keep-alive, chunked both ways. Loopback only.
  * Prints {"port": N} when listening and its counts as JSON on SIGTERM.
  */
 #include "common.h"
 
 #define BODY_LIMIT (8 * 1024 * 1024)
+#define BURST_LIMIT 1000
 
 typedef struct Connection {
     int fd;
     bool queued, streaming, include_usage, writable_watched;
-    long events_left, events_total, pace_us;
+    long events_left, events_total, burst, pace_us;
     int64_t due_ns;
     struct Connection *next; /* in the queue of paced streams, or of closed connections */
     Buffer in, out;
@@ -27,7 +31,7 @@ static const char *model = "bench-model";
 static long default_events = 64, default_pace_us = 0;
 static unsigned long requests, streams, events_sent, aborted;
 static volatile sig_atomic_t stopping;
-static Buffer completion, models_list, head_stream;
+static Buffer completion, models_list, model_info, head_stream;
 
 static const char CHUNK_FIRST[] =
     "data: {\"id\":\"chatcmpl-5f1c2d7e9a3b4c6d8e0f1a2b3c4d5e6f\",\"object\":\"chat.completion.chunk\",\"created\":1764400000,"
@@ -89,27 +93,32 @@ static void put(Connection *connection, const void *bytes, size_t length) {
     flush_out(connection);
 }
 
-/* One event as one HTTP chunk in one write. */
-static void put_event(Connection *connection, const char *event, int length) {
+/* One event as one HTTP chunk, to be written with the next flush. */
+static void add_event(Connection *connection, const char *event, int length) {
     char chunk[2048];
     int size = snprintf(chunk, sizeof chunk, "%x\r\n%.*s\r\n", (unsigned)length, length, event);
-    put(connection, chunk, (size_t)size);
+    buffer_append(&connection->out, chunk, (size_t)size);
 }
 
-static void send_next_event(Connection *connection) {
+/* The next event, or burst of them, in one write. */
+static void send_next_events(Connection *connection) {
     char event[1024];
     int length;
-    if (connection->events_left == 1)
-        length = snprintf(event, sizeof event, CHUNK_LAST, model);
-    else
-        length = snprintf(event, sizeof event, connection->events_left == connection->events_total ? CHUNK_FIRST : CHUNK_MIDDLE, model);
-    put_event(connection, event, length);
-    connection->events_left--;
-    events_sent++;
+    for (long i = 0; i < connection->burst && connection->events_left > 0; i++) {
+        const char *form = connection->events_left == 1                              ? CHUNK_LAST
+                           : connection->events_left == connection->events_total ? CHUNK_FIRST
+                                                                                     : CHUNK_MIDDLE;
+        length = snprintf(event, sizeof event, form, model);
+        add_event(connection, event, length);
+        connection->events_left--;
+        events_sent++;
+    }
+    flush_out(connection);
     if (connection->events_left > 0 || connection->fd < 0) return;
     if (connection->include_usage) {
         length = snprintf(event, sizeof event, CHUNK_USAGE, model, 32 + connection->events_total, connection->events_total);
-        put_event(connection, event, length);
+        add_event(connection, event, length);
+        flush_out(connection);
         if (connection->fd < 0) return;
     }
     static const char end[] = "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
@@ -137,7 +146,7 @@ static void step_queue(void) {
             bury(connection);
             continue;
         }
-        send_next_event(connection);
+        send_next_events(connection);
         if (connection->fd < 0) continue;
         if (connection->streaming) {
             connection->due_ns += connection->pace_us * 1000;
@@ -181,6 +190,8 @@ static void answer(Connection *connection, const char *head, size_t head_size, c
     if (!memcmp(head, "GET ", 4)) {
         if (memmem(head, head_size, "/v1/models", 10))
             return answer_plain(connection, "200 OK", "application/json", models_list.bytes, models_list.length);
+        if (memmem(head, head_size, "info HTTP/", 10))
+            return answer_plain(connection, "200 OK", "application/json", model_info.bytes, model_info.length);
         return answer_plain(connection, "200 OK", "text/plain; charset=utf-8", "ok\n", 3);
     }
     if (memcmp(head, "POST ", 5)) return answer_plain(connection, "405 Method Not Allowed", "text/plain", "no\n", 3);
@@ -189,10 +200,12 @@ static void answer(Connection *connection, const char *head, size_t head_size, c
     streams++;
     connection->streaming = true;
     connection->include_usage = true_after(body, length, "\"include_usage\"");
-    connection->events_total = number_after(body, length, "\"max_tokens\"", default_events);
+    connection->events_total = number_after(body, length, "bench_events", default_events);
     if (connection->events_total < 1) connection->events_total = 1;
     connection->events_left = connection->events_total;
-    connection->pace_us = number_after(body, length, "\"bench_pace_us\"", default_pace_us);
+    connection->burst = number_after(body, length, "bench_burst", 1);
+    if (connection->burst < 1 || connection->burst > BURST_LIMIT) connection->burst = 1;
+    connection->pace_us = number_after(body, length, "bench_pace_us", default_pace_us);
     if (connection->pace_us > 0) { /* before the first write: a failed one must find it queued */
         connection->due_ns = now_ns() + connection->pace_us * 1000;
         enqueue(connection);
@@ -200,7 +213,7 @@ static void answer(Connection *connection, const char *head, size_t head_size, c
     }
     put(connection, head_stream.bytes, head_stream.length);
     if (connection->pace_us > 0) return;
-    while (connection->streaming && connection->fd >= 0) send_next_event(connection);
+    while (connection->streaming && connection->fd >= 0) send_next_events(connection);
 }
 
 /* Joins the chunks of a chunked body in place; the wire length of the whole, 0 while incomplete, -1 when malformed. */
@@ -325,6 +338,10 @@ int main(int argc, char **argv) {
     size = snprintf(text, sizeof text, "{\"object\":\"list\",\"data\":[{\"id\":\"%s\",\"object\":\"model\",\"created\":1764400000,"
                     "\"owned_by\":\"bench\",\"max_model_len\":8192}]}", model);
     buffer_append(&models_list, text, (size_t)size);
+    size = snprintf(text, sizeof text, "{\"model_path\":\"%s\",\"served_model_name\":\"%s\",\"tokenizer_path\":\"%s\","
+                    "\"is_generation\":true,\"max_model_len\":8192,\"dp_size\":1,\"tp_size\":1,\"version\":\"0.5.0\"}",
+                    model, model, model);
+    buffer_append(&model_info, text, (size_t)size);
     size = snprintf(text, sizeof text, "HTTP/1.1 200 OK\r\ndate: Sat, 29 Nov 2025 12:00:00 GMT\r\nserver: uvicorn\r\n"
                     "content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n");
     buffer_append(&head_stream, text, (size_t)size);

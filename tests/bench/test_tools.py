@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bench.measure import chat
+from bench.chats import chat
 from bench.tools import Upstream, build, missing_parts, send_load
 from core.embedded.process import free_port
 
@@ -36,6 +36,18 @@ def test_events_are_counted_to_the_last(upstream: Upstream) -> None:
     assert result.complaint is None
     assert result.events == 200
     assert result.ttft_ms is not None
+
+
+def test_events_of_a_burst_come_in_one_write(upstream: Upstream) -> None:
+    body = chat(events=100, pace_us=500, burst=25)
+    result = send_load(upstream.port, body, requests=10, concurrency=1, events=100)
+    assert result.complaint is None
+    assert result.reads < 10 * 10  # four bursts, a head and an end, where each alone would be a hundred
+
+
+def test_events_alone_are_read_alone(upstream: Upstream) -> None:
+    result = send_load(upstream.port, chat(events=20, pace_us=2_000), requests=4, concurrency=1, events=20)
+    assert result.reads >= 4 * 18
 
 
 def test_a_missing_event_is_a_failure(upstream: Upstream) -> None:
