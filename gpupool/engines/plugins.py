@@ -21,7 +21,13 @@ PACKAGE: Final = "gatehouse"
 
 BUILT_IN: Final = {
     "vllm": "gpupool.engines.vllm.room:ROOM",
+    "vllm-generate": "gpupool.engines.vllm.room:GENERATE",
+    "sglang": "gpupool.engines.sglang.room:ROOM",
+    "sglang-generate": "gpupool.engines.sglang.room:GENERATE",
     "llamacpp": "gpupool.engines.llamacpp.room:ROOM",
+    "ollama": "gpupool.engines.ollama.room:ROOM",
+    "tgi": "gpupool.engines.tgi.room:ROOM",
+    "tgi-generate": "gpupool.engines.tgi.room:GENERATE",
     "openai": "gpupool.engines.openai.room:ROOM",
 }
 

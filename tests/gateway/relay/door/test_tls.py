@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from core.tls import engine_context
+from gateway.relay.exchange import Deadlines
 from gateway.relay.plan import Outcome
 from tests.doubles.authority import Authority
 from tests.doubles.engine import EngineDouble, answers, chat_stream, completion, streams
@@ -21,8 +23,8 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "authority")
 
 
-async def _door(open_door: OpenDoor, engine: EngineDouble, ca_file: Path | None) -> DoorHouse:
-    house = await open_door(engine.port, authorization="Bearer engine-key")
+async def _door(open_door: OpenDoor, engine: EngineDouble, ca_file: Path | None, **options: Any) -> DoorHouse:
+    house = await open_door(engine.port, authorization="Bearer engine-key", **options)
     picker = house.pipeline.picker
     picker.endpoints = [msgspec.structs.replace(endpoint, tls=True) for endpoint in picker.endpoints]
     house.upstream.tls = engine_context(ca_file)
@@ -71,6 +73,7 @@ async def test_a_wrong_authority_or_name_is_a_failed_attempt_and_told_in_the_log
 
 async def test_an_engine_that_speaks_no_tls_is_sent_nothing(open_door: OpenDoor, authority: Authority) -> None:
     async with EngineDouble(answers(completion())) as engine:
-        house = await _door(open_door, engine, authority.ca_file)
-        assert (await house.ask(chat())).error["code"] == "upstream_error"
+        house = await _door(open_door, engine, authority.ca_file, deadlines=Deadlines(connect_seconds=0.3))
+        answer = await house.ask(chat())  # the handshake is part of connecting
+        assert (answer.status, answer.error["code"]) == (504, "upstream_timeout")
         assert engine.received == []
