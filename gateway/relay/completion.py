@@ -13,6 +13,7 @@ import msgspec
 from gateway.relay.plan import Api, Usage, UsageSource
 from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, scan_members
 from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, EventTooLarge, event_fields, with_data
+from gateway.relay.tool_calls import CallIndexes
 
 _NOTHING: Final = frozenset({b"", b"null", b'""', b"[]", b"{}"})
 _ABSENT: Final = msgspec.Raw(b"")
@@ -82,6 +83,7 @@ class CompletionStream:
     """
 
     __slots__ = (
+        "_calls",
         "_client_name",
         "_drop_usage",
         "_held",
@@ -112,6 +114,7 @@ class CompletionStream:
         self.error: bytes | None = None  # the data of the engine's error event
         self.usage: Usage | None = None
         self.engine_request_id: str | None = None
+        self._calls: CallIndexes | None = None  # once there are calls
         self._client_name = msgspec.json.encode(client_model)
         self._drop_usage = drop_usage
         self._splitter = EventSplitter(event_bytes)
@@ -178,6 +181,9 @@ class CompletionStream:
             return
         if self._take_fields(chunk, data):
             return
+        if b'"tool_calls"' in data:
+            self._calls = self._calls or CallIndexes()
+            event, data = self._calls.put_right(event, data)
         if chunk.model is not _ABSENT and (model := bytes(chunk.model)) != self._client_name:
             event = self._echo_model(event, data, model)
         if self.committed:
