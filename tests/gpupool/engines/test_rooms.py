@@ -1,12 +1,15 @@
 """What every engine's room offers, and how metrics of other engines are read."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 
+from gpupool.engines.base import Capability
 from gpupool.engines.prometheus import gauge_max, gauge_sum, samples
 from gpupool.engines.registry import UnknownEngine, engines, get_engine
 from gpupool.engines.vllm.wire import VllmWire
@@ -14,18 +17,58 @@ from gpupool.engines.vllm.wire import VllmWire
 SAMPLES = Path(__file__).resolve().parents[4] / "shared" / "data" / "gpu-samples" / "vllm-metrics"
 
 
+OPENAI_LIST = b'{"object":"list","data":[{"id":"m","object":"model","x":1},{"id":"n"}]}'
+OLLAMA_LIST = b'{"models":[{"name":"m","model":"m","size":1},{"name":"n"}]}'
+LISTS = {
+    "ollama": (OLLAMA_LIST, ("m", "n")),
+    "tgi": (b'{"model_id":"m","model_sha":null,"max_input_tokens":4095}', ("m",)),
+    "tgi-generate": (b'{"model_id":"m"}', ("m",)),
+    "vllm-generate": None,
+}
+
+
 @pytest.mark.parametrize("name", list(engines()))
 def test_every_room_speaks_of_health_models_and_a_warm_up_token(name: str) -> None:
-    wire = get_engine(name).wire
+    room = get_engine(name)
+    wire = room.wire
     assert wire.health().method == "GET"
-    assert wire.parse_models(b'{"object":"list","data":[{"id":"m","object":"model","x":1},{"id":"n"}]}') == ("m", "n")
-    for answer in (b"", b"[]", b'{"data":[{}]}', b"<html>"):
-        with pytest.raises(ValueError, match="list of models"):
-            wire.parse_models(answer)
-    body = msgspec.json.decode(wire.warm_up("m").body)
-    assert (body["model"], body["max_tokens"]) == ("m", 1)
+    listing = LISTS.get(name, (OPENAI_LIST, ("m", "n")))
+    if listing is None:
+        assert wire.models() is None
+    else:
+        models = wire.models()
+        assert models is not None
+        assert models.method == "GET"
+        assert wire.parse_models(listing[0]) == listing[1]
+        for answer in (b"", b"[]", b'{"data":[{}]}', b"<html>"):
+            with pytest.raises(ValueError, match="list of models"):
+                wire.parse_models(answer)
+    assert list(find(msgspec.json.decode(wire.warm_up("m").body), "max_tokens", "num_predict", "max_new_tokens")) == [1]
     load = wire.parse_load("nothing of note\n")
     assert (load.running, load.waiting, load.kv_used) == (None, None, None)
+
+
+def find(value: object, *names: str) -> Iterator[object]:
+    """Values of the members called so, at any depth."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name in names:
+                yield inner
+            yield from find(inner, *names)
+
+
+@pytest.mark.parametrize("name", list(engines()))
+def test_a_room_says_only_what_it_can_do(name: str) -> None:
+    room = get_engine(name)
+    assert room.translates <= room.capabilities
+    assert (room.wire.metrics() is not None) == (Capability.LOAD in room.capabilities)
+    assert (room.launch is not None) == (Capability.LAUNCH in room.capabilities)
+    control = room.control
+    assert (Capability.SLEEP in room.capabilities) == (control is not None and control.sleep(1) is not None)
+    loads = control is not None and control.load_adapter("name", "/path") is not None
+    assert (Capability.ADAPTERS in room.capabilities) == loads
+    for engine_version in ("1.0.0", "99.1"):
+        assert isinstance(SpecifierSet(room.versions).contains(engine_version), bool)
 
 
 def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:
