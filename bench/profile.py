@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.chats import chat
+from bench.cpu import process_tree
 from bench.plan import Plan
 from bench.proxies import Proxy
 from bench.tools import LoadResult, send_load
@@ -58,35 +59,38 @@ def profile(proxy: Proxy, plan: Plan, folder: Path, *, rate: float, cpus: Sequen
     notes: list[str] = []
     for what, load in (("requests", requests), ("streams", streams)):
         for profiler in found:
-            notes.append(_record(profiler, proxy.pid, folder / f"profile-{what}", load))
-            proxy.settled(0, 0)
+            note, seen = _record(profiler, proxy.pid, folder / f"profile-{what}", load)
+            notes.append(note)
+            if complaint := seen.complaint or proxy.settled(seen.ok, seen.failed):
+                notes.append(f"profile of {what}: {complaint}")
     return notes
 
 
-def _record(profiler: str, pid: int, base: Path, load: Callable[[], LoadResult]) -> str:
-    """Profile while `load` runs; a note."""
+def _record(profiler: str, pid: int, base: Path, load: Callable[[], LoadResult]) -> tuple[str, LoadResult]:
+    """Profile the tree of `pid` while `load` runs; a note and what the load saw."""
     if profiler == "py-spy":
         path = base.with_suffix(".folded")
-        options = ["--format", "raw", "--native", "--nonblocking", "--rate", str(_HERTZ)]
+        options = ["--format", "raw", "--subprocesses", "--rate", str(_HERTZ)]
         command = ["py-spy", "record", *options, "--duration", str(_SECONDS), "--pid", str(pid), "--output", str(path)]
     else:
         path = base.with_suffix(".txt")
         data = base.with_suffix(".perf")
-        options = ["--freq", str(_HERTZ), "--output", str(data), "--pid", str(pid)]
+        pids = ",".join(str(each) for each in process_tree(pid))
+        options = ["--freq", str(_HERTZ), "--output", str(data), "--pid", pids]
         command = ["perf", "record", "--quiet", *options, "--", "sleep", str(_SECONDS)]
     recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    load()
+    seen = load()
     try:
         _, said = recorder.communicate(timeout=_SECONDS + 30)
     except subprocess.TimeoutExpired:
         recorder.kill()
         _, said = recorder.communicate()
     if recorder.returncode != 0:
-        return f"{profiler} failed: {(said.strip().splitlines() or ['no word why'])[-1][:300]}"
+        return f"{profiler} failed: {(said.strip().splitlines() or ['no word why'])[-1][:300]}", seen
     if profiler == "perf":
         path.write_text(flat(data))
         data.unlink()
-    return f"profile written to {path}"
+    return f"profile written to {path}", seen
 
 
 def flat(data: Path) -> str:
