@@ -24,6 +24,8 @@ from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.adopt import Adopter
 from gateway.relay.clients import ClientGuard, TooManyOfClient
+from gateway.relay.dialects.interpreter import Interpreter
+from gateway.relay.dialects.responses import Responses, Retention
 from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.follower import Follower
 from gateway.relay.housekeeping import Housekeeping
@@ -36,9 +38,11 @@ from gateway.relay.plan import Ready
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
 from gateway.relay.spool import Spool, SpoolFull
+from gateway.relay.stored import StoredResponses
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from gateway.relay.valkey import ValkeyClient
 from gateway.services.drain import LedgerDrain
+from gateway.services.response_store import DatabaseResponseStore
 from gateway.services.snapshot_source import DatabaseSnapshotSource
 from gpupool.engines.registry import engines
 
@@ -81,6 +85,11 @@ class RelayRuntime:
         """Only after `start`."""
         assert self._pipeline is not None
         return self._pipeline
+
+    @property
+    def stored(self) -> StoredResponses:
+        """Only after `start`."""
+        return self._stored
 
     def exchange(self, ready: Ready) -> Exchange:
         return Exchange(ready, self.upstream, self._clock, self.deadlines)
@@ -130,6 +139,8 @@ class RelayRuntime:
         await self._follower.start()
         balancer = Balancer(self.snapshot, clock=self._clock, random=random.random, retry_share=env.retry_share)
         self._spawn(Housekeeping(balancer, self.upstream).run())
+        self._responses = DatabaseResponseStore()
+        retention = Retention(time.time, self.snapshot.response_retention_days)
         self._pipeline = Pipeline(
             door=self._door,
             follower=self._follower,
@@ -138,6 +149,15 @@ class RelayRuntime:
             limiter=limiter,
             balancer=balancer,
             tickets=self._settler,
+            interpreter=Interpreter(Responses(self._responses, retention, most_bytes=env.body_cap_bytes)),
+        )
+        self._stored = StoredResponses(
+            self._responses,
+            retention,
+            door=self._door,
+            resolve=self._pipeline.resolve,
+            authentication=self.authentication,
+            permission=self.permission,
         )
 
     async def stop(self) -> None:
@@ -149,6 +169,7 @@ class RelayRuntime:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.upstream.aclose()
         await self._follower.stop()
+        await self._responses.aclose()
         if self._outbox is not None:
             await self._limit_client.close()
             await self._ledger_client.close()

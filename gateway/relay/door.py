@@ -34,7 +34,8 @@ from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
 from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
-from gateway.relay.routes import INFERENCE
+from gateway.relay.routes import INFERENCE, RESPONSES
+from gateway.relay.stored import StoredResponses, stored_methods
 from gateway.relay.upstream import UpstreamClient
 
 Scope = dict[str, Any]
@@ -125,6 +126,7 @@ class Door:
         scrape: Scrape = lambda: (b"text/plain; charset=utf-8", b""),
         metrics_token: str | None = None,
         memory: MemoryBudget | None = None,
+        stored: StoredResponses | None = None,
     ) -> None:
         self.draining = False
         """Set when this process is about to stop: /readyz says no, requests are still taken."""
@@ -137,6 +139,7 @@ class Door:
         self._scrape = scrape
         self._metrics_token = metrics_token
         self._memory = memory or MemoryBudget()
+        self._stored = stored
         self._body_ticks = _ticks(self._limits.body_deadline_seconds)
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
@@ -315,6 +318,8 @@ class Door:
                 content_type, body = self._scrape()
                 return 200, [(b"content-type", content_type)], body
             request = SlimRequest(request_id, Api.CHAT, path, scope["headers"], b"", self._clock.monotonic())
+            if path.startswith(RESPONSES) and self._stored is not None:
+                return 200, [_JSON], await self._stored.answer(method, request, scope.get("query_string", b""))
             return 200, [_JSON], await self._pipeline.models(request)
         except GatehouseError as error:
             return error.status, error_headers(error), render_openai(error)
@@ -332,7 +337,7 @@ def _allowed_methods(path: str) -> bytes:
         return b"POST, OPTIONS"
     if path in ("/healthz", "/readyz", "/metrics", "/v1/models") or (path.startswith("/v1/models/") and path[11:]):
         return b"GET, HEAD, OPTIONS"
-    return b""
+    return stored_methods(path)
 
 
 async def _watch(receive: Receive, call: _Call) -> None:

@@ -248,7 +248,10 @@ class Exchange:
             translated = self._dialect_stream
             if translated is None:
                 translated = self._dialect_stream = dialect.stream()
-            out = b"".join([translated.feed(event) for event in (events[:-1] if stream.done else events)])
+            try:
+                out = b"".join([translated.feed(event) for event in (events[:-1] if stream.done else events)])
+            except ValueError as error:
+                raise BadResponse(f"the stream is no completion: {error}") from error
         self._content_told = stream.committed
         if not stream.over:
             return out

@@ -160,7 +160,7 @@ class DialectStream(Protocol):
     def feed(self, event: bytes) -> bytes:
         """One whole SSE event of OpenAI's (a chunk, or a comment) in the client's words, b"" for nothing.
 
-        `[DONE]` is not fed: `finish` is called for it.
+        `[DONE]` is not fed: `finish` is called for it. Raises ValueError for a chunk of another shape.
         """
 
     async def finish(self) -> bytes:

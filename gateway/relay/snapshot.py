@@ -67,6 +67,11 @@ class Snapshot:
     def tenant(self, tenant_id: UUID) -> TenantRow | None:
         return self._tenants.get(tenant_id)
 
+    def response_retention_days(self, tenant_id: UUID) -> int:
+        """How long the tenant's answers are kept, in days; 0 for not at all, and for an unknown tenant."""
+        tenant = self._tenants.get(tenant_id)
+        return 0 if tenant is None else tenant.response_retention_days
+
     def model(self, name: str) -> ModelRow | None:
         return self._model_names.get(name)
 

@@ -10,7 +10,7 @@ from tenants.models import ApiKey, SlaTier, Tenant
 class TenantSerializer(serializers.ModelSerializer[Tenant]):
     class Meta:
         model = Tenant
-        fields = ("id", "slug", "name", "sla_tier", "time_zone", "state", "created_at")
+        fields = ("id", "slug", "name", "sla_tier", "time_zone", "state", "response_retention_days", "created_at")
 
 
 class NewTenantSerializer(serializers.Serializer[Any]):
@@ -18,6 +18,12 @@ class NewTenantSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=120)
     sla_tier = serializers.CharField(max_length=8, required=False, default=SlaTier.BRONZE.value)
     time_zone = serializers.CharField(max_length=64, required=False, default="UTC")
+
+
+class TenantChangeSerializer(serializers.Serializer[Any]):
+    response_retention_days = serializers.IntegerField(
+        help_text="How many days answers of the Responses API are kept; 0 for not at all."
+    )
 
 
 class KeySerializer(serializers.ModelSerializer[ApiKey]):

@@ -22,6 +22,7 @@ from tenants.api.serializers import (
     KeyWithSecretSerializer,
     NewKeySerializer,
     NewTenantSerializer,
+    TenantChangeSerializer,
     TenantSerializer,
 )
 from tenants.models import ApiKey, Tenant, TenantState, User
@@ -82,6 +83,20 @@ class TenantView(APIView):
     def get(self, request: Request, slug: str) -> Response:
         """The tenant, for its members and for platform roles."""
         return Response(TenantSerializer(_tenant(request, slug)).data)
+
+    @extend_schema(request=TenantChangeSerializer, responses=TenantSerializer)
+    def patch(self, request: Request, slug: str) -> Response:
+        """Change how long its stored responses are kept; for its owners and admins, and for operators."""
+        tenant = _tenant(request, slug)
+        user = _user(request)
+        if not (user.may_operate or selectors.get_role(user, tenant) in MAY_MANAGE_TENANT):
+            raise PermissionDenied("Your role in this tenant may not change it.")
+        days = _parsed(TenantChangeSerializer, request)["response_retention_days"]
+        try:
+            tenant = services.set_response_retention(tenant, days, actor=_actor(request))
+        except InvalidInput as error:
+            raise ValidationError({error.field: [error.message]}) from error
+        return Response(TenantSerializer(tenant).data)
 
 
 class _TenantStateView(APIView):

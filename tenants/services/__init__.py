@@ -11,6 +11,7 @@ from tenants.services.tenants import (
     create_user,
     grant_model,
     remove_grant,
+    set_response_retention,
     set_tenant_state,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "remove_grant",
     "replace_api_key",
     "revoke_api_key",
+    "set_response_retention",
     "set_tenant_state",
 ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
@@ -26,6 +27,8 @@ from tenants.models import (
 from tenants.policies.rbac import ACTIONS
 from tenants.services.audit import record_audit
 from tenants.services.errors import InvalidInput
+
+MOST_RETENTION_DAYS: Final = 3650
 
 
 def _clean(instance: Tenant | User) -> None:
@@ -71,6 +74,30 @@ def set_tenant_state(tenant_id: UUID, state: TenantState, *, actor: Actor) -> Te
             tenant_id=tenant.pk,
             before={"state": before},
             after={"state": state},
+        )
+        bump_epoch(Section.GRANTS, tenant.pk)
+    return tenant
+
+
+@transaction.atomic
+def set_response_retention(tenant: Tenant, days: int, *, actor: Actor) -> Tenant:
+    """How many days answers of the Responses API are kept, 0 for not at all; shortening hides older ones at once.
+
+    Raises InvalidInput.
+    """
+    if not 0 <= days <= MOST_RETENTION_DAYS:
+        raise InvalidInput("response_retention_days", f"Give 0 to {MOST_RETENTION_DAYS} days.")
+    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    if tenant.response_retention_days != days:
+        before, tenant.response_retention_days = tenant.response_retention_days, days
+        tenant.save(update_fields=["response_retention_days"])
+        record_audit(
+            "tenant.response_retention_changed",
+            subject=tenant,
+            actor=actor,
+            tenant_id=tenant.pk,
+            before={"days": before},
+            after={"days": days},
         )
         bump_epoch(Section.GRANTS, tenant.pk)
     return tenant

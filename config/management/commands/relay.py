@@ -68,6 +68,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             scrape=lambda: (CONTENT_TYPE_LATEST.encode(), render_metrics()),
             metrics_token=environment.metrics_token,
             memory=runtime.memory,
+            stored=runtime.stored,
         )
         connection_cap = allow_connections(environment.connections)
         if connection_cap < environment.connections:

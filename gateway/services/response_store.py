@@ -1,0 +1,255 @@
+"""The ResponseStore over PostgreSQL: on threads of its own, so that no database ever holds an event loop.
+
+Each thread has a connection of its own. A call that is not through within its deadline is given up, its connection
+with it: an answer is never held longer by its keeping than `deadline_seconds`.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+from django.db import DatabaseError, DataError, InterfaceError, connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from gateway.models import StoredResponse
+from gateway.relay.dialects.response_store import (
+    ConversationTooLong,
+    NewResponse,
+    Reader,
+    ResponseNotFound,
+    ResponseStoreUnavailable,
+    Turn,
+)
+from tenants.actor import Actor
+from tenants.services import record_audit
+
+DEADLINE_SECONDS: Final = 2.0
+
+_LANES: Final = 2
+_RETRY_SECONDS: Final = 2.0
+_TURNS_PER_READ: Final = 10
+_CHAIN: Final = """
+WITH RECURSIVE chain AS (
+    SELECT id, previous_id, 1 AS depth FROM gateway_storedresponse
+    WHERE id = %(last)s AND tenant_id = %(tenant)s AND expires_at > now() AND created_at > %(since)s
+    UNION ALL
+    SELECT earlier.id, earlier.previous_id, chain.depth + 1
+    FROM chain JOIN gateway_storedresponse AS earlier ON earlier.id = chain.previous_id
+    WHERE earlier.tenant_id = %(tenant)s AND earlier.expires_at > now() AND earlier.created_at > %(since)s
+        AND chain.depth <= %(most)s
+)
+SELECT id, previous_id FROM chain ORDER BY depth
+"""
+_TURNS: Final = """
+SELECT id, input::text, (response -> 'output')::text FROM gateway_storedresponse
+WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant)s AND expires_at > now() AND created_at > %(since)s
+"""
+
+T = TypeVar("T")
+
+
+class _Lane:
+    """One thread, and the connection that it has."""
+
+    def __init__(self, number: int) -> None:
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"responses-{number}")
+        self.socket: int | None = None
+        self.abandoned = False  # nobody waits for what it does: it must not commit
+
+    def interrupt(self) -> None:
+        """From any thread: make a call that hangs fail. A frozen server never answers; only this ends the wait."""
+        self.abandoned = True
+        descriptor = self.socket
+        if descriptor is None:
+            return
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def working(self, deadline_seconds: float, *, read_only: bool) -> Iterator[None]:
+        """One transaction on this thread's connection, which is given up when anything is wrong with it."""
+        try:
+            connection.close_if_unusable_or_obsolete()
+            connection.close_if_health_check_failed()  # a call is rare, and a lost answer dearer than a round trip
+            connection.ensure_connection()
+            self.socket = connection.connection.pgconn.socket
+            with transaction.atomic():
+                with connection.cursor() as cursor:
+                    if read_only:
+                        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    cursor.execute(f"SET LOCAL statement_timeout = {int(deadline_seconds * 1000)}")
+                yield
+                if self.abandoned:
+                    raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS)
+        except DataError as error:
+            raise ValueError(str(error).strip()) from error
+        except (DatabaseError, InterfaceError) as error:
+            self.close()
+            raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS) from error
+
+    def close(self) -> None:
+        self.socket = None
+        connection.close()
+
+
+class DatabaseResponseStore:
+    """See gateway.relay.dialects.response_store.ResponseStore; used on one event loop."""
+
+    def __init__(self, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self._deadline_seconds = deadline_seconds
+        self._lanes = [_Lane(number) for number in range(_LANES)]
+        self._idle: asyncio.LifoQueue[_Lane] = asyncio.LifoQueue()  # the last one used first: few connections
+        for lane in self._lanes:
+            self._idle.put_nowait(lane)
+
+    async def load_chain(self, reader: Reader, last: UUID, *, most_responses: int, most_bytes: int) -> list[Turn]:
+        return await self._read(lambda: _load_chain(reader, last, most_responses, most_bytes))
+
+    async def load(self, reader: Reader, ids: list[UUID], *, most_bytes: int) -> list[Turn]:
+        return await self._read(lambda: _load_turns(reader, ids, most_bytes))
+
+    async def put(self, response: NewResponse) -> None:
+        await self._call(lambda: _put(response), read_only=False)
+
+    async def get(self, reader: Reader, response_id: UUID) -> bytes:
+        return await self._read(lambda: _json(_rows(reader, response_id), "response"))
+
+    async def input_items(self, reader: Reader, response_id: UUID) -> bytes:
+        return await self._read(lambda: _json(_rows(reader, response_id), "input"))
+
+    async def delete(self, reader: Reader, response_id: UUID, *, key_id: UUID, request_id: UUID) -> None:
+        actor = Actor("key", key_id, str(request_id))
+        await self._call(lambda: _delete(reader, response_id, actor), read_only=False)
+
+    async def aclose(self) -> None:
+        """End all calls and give the connections up."""
+        loop = asyncio.get_running_loop()
+        for lane in self._lanes:
+            lane.interrupt()
+        for lane in self._lanes:
+            await loop.run_in_executor(lane.thread, lane.close)
+            lane.thread.shutdown(wait=False)
+
+    async def _read(self, call: Callable[[], T]) -> T:
+        return await self._call(call, read_only=True)
+
+    async def _call(self, call: Callable[[], T], *, read_only: bool) -> T:
+        """`call` in a transaction on an idle thread, within the deadline; waiting for the thread counts."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._deadline_seconds
+
+        def work() -> T:
+            with lane.working(self._deadline_seconds, read_only=read_only):
+                return call()
+
+        try:
+            lane = await asyncio.wait_for(self._idle.get(), self._deadline_seconds)
+        except TimeoutError:
+            raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS) from None
+        lane.abandoned = False
+        done = lane.thread.submit(work)
+        future = asyncio.wrap_future(done)
+        future.add_done_callback(lambda _: self._idle.put_nowait(lane))
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), max(0.0, ends_at - loop.time()))
+        except TimeoutError:
+            if future.done():  # just now, and its thread may be another's by now
+                return future.result()
+            lane.interrupt()
+            future.add_done_callback(_seen)
+            raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS) from None
+        except asyncio.CancelledError:
+            future.add_done_callback(_seen)  # the client left: what it does is soon through
+            raise
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _rows(reader: Reader, response_id: UUID) -> QuerySet[StoredResponse]:
+    return StoredResponse.objects.filter(
+        pk=response_id, tenant_id=reader.tenant_id, expires_at__gt=timezone.now(), created_at__gt=_time(reader.since)
+    )
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(max(0.0, seconds), UTC)
+
+
+def _json(rows: QuerySet[StoredResponse], field: str) -> bytes:
+    """One JSON field. Raises ResponseNotFound."""
+    row = rows.values_list(field, flat=True).first()
+    if row is None:
+        raise ResponseNotFound
+    return msgspec.json.encode(row)
+
+
+def _load_chain(reader: Reader, last: UUID, most_responses: int, most_bytes: int) -> list[Turn]:
+    with connection.cursor() as cursor:
+        asked: dict[str, Any] = {
+            "last": last,
+            "tenant": reader.tenant_id,
+            "since": _time(reader.since),
+            "most": most_responses,
+        }
+        cursor.execute(_CHAIN, asked)
+        chain = cursor.fetchall()
+    if not chain:
+        raise ResponseNotFound
+    if len(chain) > most_responses:
+        raise ConversationTooLong(
+            f"There are more than {most_responses} responses in this conversation.", param="previous_response_id"
+        )
+    if chain[-1][1] is not None:  # told as an unknown one: half a conversation would be another one
+        raise ResponseNotFound
+    return _load_turns(reader, [row[0] for row in reversed(chain)], most_bytes)
+
+
+def _load_turns(reader: Reader, ids: list[UUID], most_bytes: int) -> list[Turn]:
+    """In the order of `ids`. Reads a few at a time, so that no more than the bound is ever held."""
+    turns: dict[UUID, Turn] = {}
+    size = 0
+    with connection.cursor() as cursor:
+        for start in range(0, len(ids), _TURNS_PER_READ):
+            batch = ids[start : start + _TURNS_PER_READ]
+            cursor.execute(_TURNS, {"ids": batch, "tenant": reader.tenant_id, "since": _time(reader.since)})
+            for turn_id, items, output in cursor.fetchall():
+                turn = turns[turn_id] = Turn(turn_id, items.encode(), (output or "[]").encode())
+                size += len(turn.input) + len(turn.output)
+            if size > most_bytes:
+                raise ConversationTooLong(
+                    f"The stored items are larger than {most_bytes} bytes.", param="previous_response_id"
+                )
+    return [turns[turn_id] for turn_id in ids if turn_id in turns]
+
+
+def _put(response: NewResponse) -> None:
+    """Not audited: it is a tenant's data, and the ledger has a row for each request."""
+    StoredResponse.objects.create(
+        pk=response.id,
+        tenant_id=response.tenant_id,
+        key_id=response.key_id,
+        model=response.model,
+        previous_id=response.previous_id,
+        input=msgspec.json.decode(response.input),
+        response=msgspec.json.decode(response.response),
+        expires_at=_time(response.expires_at),
+    )
+
+
+def _delete(reader: Reader, response_id: UUID, actor: Actor) -> None:
+    row = _rows(reader, response_id).defer("input", "response").select_for_update().first()
+    if row is None:
+        raise ResponseNotFound
+    record_audit("response.deleted", subject=row, actor=actor, tenant_id=row.tenant_id, before={"model": row.model})
+    row.delete()
