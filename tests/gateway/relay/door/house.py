@@ -15,9 +15,11 @@ from core.clock import SystemClock
 from core.errors import GatehouseError
 from core.ids import uuid7
 from gateway.policies.breaker import AttemptOutcome
+from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.door import Door, DoorLimits
 from gateway.relay.exchange import Deadlines
 from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, Settlement, SlimRequest, Work
+from gateway.relay.routes import ENGINE_PATHS
 from gateway.relay.server import RelayServer, ServerLimits, listen
 from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
@@ -84,6 +86,7 @@ class OpenPipeline:
     refuse: GatehouseError | None = None
     defect: Exception | None = None
     hold: asyncio.Event | None = None
+    interpreter: Interpreter = field(default_factory=Interpreter)
     prepared: int = 0
     admitted: int = 0
 
@@ -96,11 +99,13 @@ class OpenPipeline:
         if self.refuse is not None:
             return Rejected(self.refuse)
         try:
-            parsed = parse_body(request.api, request.body)
+            if request.api in ENGINE_PATHS:
+                work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
+            else:
+                work = await self.interpreter.interpret(request, PRINCIPAL)
         except GatehouseError as error:
             return Rejected(error)
         self.admitted += 1
-        work = Work(request.api, request.path, request.body, parsed)
         return Ready(request, PRINCIPAL, work, self.picker, NotedTicket(self.settlements))
 
     async def models(self, request: SlimRequest) -> bytes:
