@@ -41,9 +41,12 @@ def main() -> None:
     params.embedding = options.embeddings
     if options.pooling is not None:
         params.pooling_type = _POOLING[options.pooling]
-    # Loaded with no weight: a request that names none gets the model itself, whatever a global change would do to
-    # prompts that are already cached.
-    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(path, 0.0) for path in options.lora]
+    if options.lora:
+        # Loaded with no weight: a request that names none gets the model itself.
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(path, 0.0) for path in options.lora]
+        # A request without `lora` goes on from a prompt that a request with one has left in its slot, and its text
+        # is then neither the model's nor the adapter's. So no prompt is kept, unless a request asks for it.
+        params.cache_prompt = False
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.cache_ram_mib = options.cache_ram  # llama.cpp's own default, 8 GiB, is in no lease
