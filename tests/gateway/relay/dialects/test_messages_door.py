@@ -213,6 +213,35 @@ async def test_an_engines_error_event_is_anthropics(open_door: OpenDoor) -> None
         assert await house.outcome() is Outcome.TRUNCATED
 
 
+@pytest.mark.parametrize("told", [False, True])
+async def test_nonsense_in_a_stream_is_the_engines_failure(open_door: OpenDoor, told: bool) -> None:
+    nonsense = event(b'{"choices": [{"index": 0, "delta": {"content": 17, "secret": "x"}}]}')
+    pieces = [chunk("Hel"), nonsense] if told else [nonsense]
+    async with EngineDouble(streams(*pieces)) as engine, EngineDouble(streams(*chat_stream("Hello"))) as other:
+        house = await open_door(engine.port, other.port)
+        answer = await house.ask({**BODY, "stream": True}, path="/v1/messages")
+        assert b"secret" not in answer.body
+        assert (b"event: error" in answer.body) == told
+        assert (b"event: message_stop" in answer.body) != told
+        assert await house.outcome() is (Outcome.TRUNCATED if told else Outcome.SUCCESS)
+
+
+async def test_events_that_say_nothing_end_no_answer(open_door: OpenDoor) -> None:
+    """A chunk of length zero would be the end of the body."""
+    first = {"index": 0, "id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at":'}}
+    second = {"index": 1, "id": "b", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    waits = [tool_chunk(second), chunk(""), chunk("")]
+    end = [tool_chunk({"index": 0, "function": {"arguments": "1}"}}), chunk(finish="tool_calls"), DONE]
+    async with EngineDouble(streams(chunk(role=True), tool_chunk(first), *waits, *end)) as engine:
+        house = await open_door(engine.port)
+        async with (
+            client_of(house) as client,
+            client.messages.stream(model="alias", max_tokens=9, messages=HI, tools=[LOOK]) as stream,
+        ):
+            message = await stream.get_final_message()
+        assert [block.input for block in message.content if block.type == "tool_use"] == [{"at": 1}, {}]
+
+
 async def test_what_is_wrong_never_reaches_an_engine(open_door: OpenDoor) -> None:
     async with EngineDouble(answers(completion())) as engine:
         house = await open_door(engine.port)
