@@ -181,9 +181,11 @@ class CompletionStream:
             return
         if self._take_fields(chunk, data):
             return
-        if b'"tool_calls"' in data:
-            self._calls = self._calls or CallIndexes()
-            event, data = self._calls.put_right(event, data)
+        for choice in chunk.choices or ():
+            if choice.delta is not None and "tool_calls" in choice.delta:
+                self._calls = self._calls or CallIndexes()
+                event, data = self._calls.put_right(event, data)
+                break
         if chunk.model is not _ABSENT and (model := bytes(chunk.model)) != self._client_name:
             event = self._echo_model(event, data, model)
         if self.committed:
