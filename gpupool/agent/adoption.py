@@ -15,7 +15,7 @@ from gpupool.agent.engine import is_healthy
 from gpupool.agent.processes import EngineProcess, kill_marked, mark_of, marked_engines, start_mark
 from gpupool.agent.state import InstanceRecord, StateDir
 from gpupool.engines.registry import engines, get_engine
-from gpupool.policies.node_reconcile import Phase
+from gpupool.policies.node_reconcile import SERVING, Phase
 
 log = structlog.get_logger(__name__)
 
@@ -65,8 +65,7 @@ async def _settle_phase(record: InstanceRecord, process: EngineProcess) -> None:
     record.pid, record.start_mark, record.process_started_at = process.pid, process.mark, process.started_at
     record.reason = ""
     answers = record.port is not None and await is_healthy(get_engine(record.row.engine), record.port)
-    if record.phase != Phase.READY or not answers:
-        record.phase = Phase.LOADING
+    record.phase = Phase.READY if record.phase in SERVING and answers else Phase.LOADING
 
 
 def _ended(record: InstanceRecord) -> InstanceRecord:

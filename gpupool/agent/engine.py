@@ -24,10 +24,11 @@ from gpupool.engines.base import (
     LaunchRequest,
 )
 from gpupool.engines.registry import UnknownEngine, get_engine
+from gpupool.policies.probe import SLOW_SECONDS, ProbeResult
 from gpupool.stream.messages import DesiredInstance
 
 _CODE_ROOT: Final = Path(gpupool.__file__).resolve().parent.parent
-_HEALTH_DEADLINE_SECONDS: Final = 3.0
+_CLOCK_SLACK_SECONDS: Final = 0.01
 _LOADING_POLL_SECONDS: Final = 0.1
 
 
@@ -131,11 +132,20 @@ async def warm_up(engine: Engine, port: int, served_name: str, *, deadline_secon
 
 async def is_healthy(engine: Engine, port: int) -> bool:
     """Whether the engine's health endpoint answers with 200 in time."""
+    return await probe_health(engine, port) is ProbeResult.GOOD
+
+
+async def probe_health(engine: Engine, port: int, *, deadline_seconds: float = SLOW_SECONDS) -> ProbeResult:
+    """How the engine's health endpoint answers. It costs the engine nothing, and wakes none that sleeps."""
+    loop = asyncio.get_running_loop()
+    asked_at = loop.time()
     try:
-        answer = await ask(port, engine.wire.health(), deadline_seconds=_HEALTH_DEADLINE_SECONDS)
+        answer = await ask(port, engine.wire.health(), deadline_seconds=deadline_seconds)
     except ProbeFailed:
-        return False
-    return answer.status == 200
+        # Given up at the deadline, it was not refused: it hangs.
+        late = loop.time() - asked_at >= deadline_seconds - _CLOCK_SLACK_SECONDS
+        return ProbeResult.SLOW if late else ProbeResult.FAILED
+    return ProbeResult.GOOD if answer.status == 200 else ProbeResult.FAILED
 
 
 async def read_load(engine: Engine, port: int, *, deadline_seconds: float) -> EngineLoad:

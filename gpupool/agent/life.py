@@ -23,11 +23,19 @@ from gpupool.agent.processes import Ended, EngineProcess, kill_marked
 from gpupool.agent.state import InstanceRecord, StateDir
 from gpupool.engines.base import Engine, EngineLoad, GivenDevice
 from gpupool.engines.registry import get_engine
-from gpupool.policies.node_reconcile import ALLOWED, CRASH_LOOP_FAILURES, Phase, restart_delay_seconds
+from gpupool.policies.node_reconcile import (
+    ALLOWED,
+    CRASH_LOOP_FAILURES,
+    SERVING,
+    Phase,
+    restart_delay_seconds,
+)
+from gpupool.policies.probe import SLOW_SECONDS, Health, ProbeResult, after_probe
 
 log = structlog.get_logger(__name__)
 
 _IDLE_READINGS: Final = 2
+_UNANSWERED: Final = "It does not answer its health endpoint in time."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,9 @@ class Timings:
 
     load_deadline: float = 120.0  # from the process's start to its health answer and warm-up token
     load_poll: float = 0.5  # between two readings of an engine's load
-    health_every: float = 2.0
+    health_every: float = 2.0  # between the beginnings of two health probes
+    health_deadline: float = SLOW_SECONDS  # an answer that takes longer is too slow
+    hung_deadline: float = 120.0  # an engine that has not answered for so long is ended, and started again
     stop_grace: float = 10.0  # between SIGTERM and SIGKILL
     drain_notice: float = 1.5  # for the doors to learn that it drains, before "idle" is believed
     settled_after: float = 60.0  # ready for so long: earlier failures are forgotten
@@ -196,7 +206,7 @@ class EngineLife:
                 await engines.terminate(process, grace_seconds=self._shop.timings.stop_grace)
             failure = None
             if not ending.done() and serving.done() and not serving.cancelled():
-                failure = serving.exception()
+                failure = _first(serving.exception())
                 await engines.terminate(process, grace_seconds=self._shop.timings.stop_grace)
             ended = await ending
         finally:
@@ -223,18 +233,41 @@ class EngineLife:
             self._ready_since = self._shop.clock.monotonic()
             self._enter(Phase.READY, "")
             self._log("agent.engine_ready", port=port)
-        since_health = 0.0
+        async with asyncio.TaskGroup() as group:  # apart: an engine that hangs would make both wait for each other
+            group.create_task(self._keep_reading_load(engine, port))
+            group.create_task(self._keep_probing(engine, port))
+
+    async def _keep_reading_load(self, engine: Engine, port: int) -> None:
+        timings = self._shop.timings
         while True:
             load = await engines.read_load(engine, port, deadline_seconds=timings.health_every)
             if load != self.load:
                 self.load = load
                 self._shop.on_change()
-            if since_health >= timings.health_every:
-                since_health = 0.0
-                healthy = await engines.is_healthy(engine, port)
-                self._remark("" if healthy else "It does not answer its health endpoint.")
             await asyncio.sleep(timings.load_poll)
-            since_health += timings.load_poll
+
+    async def _keep_probing(self, engine: Engine, port: int) -> None:
+        """Take it out of routing when it does not answer, and back in when it does. Raises NotServing when it hangs."""
+        timings, clock = self._shop.timings, self._shop.clock
+        health, good_at = Health(), clock.monotonic()
+        while True:
+            begun = clock.monotonic()
+            result = await engines.probe_health(engine, port, deadline_seconds=timings.health_deadline)
+            if self._stop.is_set():
+                return  # it drains; this task is being cancelled
+            health = after_probe(health, result)
+            now = clock.monotonic()
+            if result is ProbeResult.GOOD:
+                good_at = now
+                self._enter(Phase.READY, "")
+            elif now - good_at >= timings.hung_deadline:
+                raise engines.NotServing(f"It did not answer its health endpoint for {timings.hung_deadline:g} s.")
+            elif health.ejected and self.phase is not Phase.UNKNOWN:
+                self._enter(Phase.UNKNOWN, _UNANSWERED)
+                self._log("agent.engine_unrouted", bad_probes=health.bad)
+            else:
+                self._remark(_UNANSWERED)
+            await asyncio.sleep(max(0.0, timings.health_every - (now - begun)))
 
     async def _drain(self, engine: Engine, process: EngineProcess) -> None:
         self._enter(Phase.DRAINING, self._stop_reason)
@@ -268,10 +301,10 @@ class EngineLife:
         if phase is Phase.LOADING and taken is not None and ended.exit_code == taken:
             return ended
         reason = str(failure) if failure is not None else f"The engine {ended.describe()} while {phase}."
-        if phase is not Phase.READY and self.record.log_path is not None:
+        if phase not in SERVING and self.record.log_path is not None:
             line = telling_line(Path(self.record.log_path), since=self._log_begins)
             reason += f" Its log says: {line}" if line else ""
-        if phase is Phase.READY and self._ready_for() >= self._shop.timings.settled_after:
+        if phase in SERVING and self._ready_for() >= self._shop.timings.settled_after:
             self.failures = 0
         self._failed(reason)
         return None
@@ -318,3 +351,10 @@ class EngineLife:
 
     def _log(self, event: str, **fields: object) -> None:
         log.info(event, instance_id=str(self.instance_id), engine=self.record.row.engine, **fields)
+
+
+def _first(error: BaseException | None) -> BaseException | None:
+    """The first of those that a group of tasks ended with."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

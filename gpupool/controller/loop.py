@@ -23,7 +23,7 @@ from gpupool.leases.fencing import Fence, Superseded, raise_fence
 from gpupool.leases.leader import LeaderLease
 from gpupool.leases.liveness import list_live_nodes
 from gpupool.policies.instance import State
-from gpupool.policies.probe import probed_state
+from gpupool.policies.probe import Health, after_probe, probed_state
 from gpupool.policies.reconcile import Plan, Rules, reconcile
 from tenants.actor import SYSTEM
 
@@ -61,7 +61,7 @@ class Controller:
         self._probe_seconds = probe_seconds
         self._resync_seconds = resync_seconds
         self._leader = LeaderLease(store, name=LEADER_NAME, identity=identity, ttl_seconds=lease_seconds, clock=clock)
-        self._failures: dict[UUID, int] = {}  # unanswered probes in a row
+        self._health: dict[UUID, Health] = {}  # of attached engines, by their probes
         self._braked = False
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Controller:
         await self._leader.run(self._work)
 
     async def _work(self, fence: Fence) -> None:
-        self._failures.clear()
+        self._health.clear()
         await self._raise_fence(fence)
         try:
             async with asyncio.TaskGroup() as group:
@@ -156,12 +156,13 @@ class Controller:
 
     async def _probe_attached(self, targets: list[Target], fence: Fence) -> None:
         verdicts = await probe_all(targets)
-        self._failures = {target.instance_id: self._failures.get(target.instance_id, 0) for target in targets}
+        before = self._health
+        self._health = {}
         for target in targets:
             verdict = verdicts[target.instance_id]
-            failures = 0 if verdict.answered else self._failures[target.instance_id] + 1
-            self._failures[target.instance_id] = failures
-            following = probed_state(target.state, answered=verdict.answered, failures=failures)
+            health = after_probe(before.get(target.instance_id, Health()), verdict.result)
+            self._health[target.instance_id] = health
+            following = probed_state(target.state, verdict.result, health)
             if following is not None or verdict.reason != target.reason:
                 healthy = (following or target.state) == State.READY
                 await self._write_probe(target.instance_id, healthy=healthy, reason=verdict.reason, fence=fence)

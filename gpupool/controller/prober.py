@@ -14,8 +14,11 @@ from gpupool.agent.probe import Answer, ProbeFailed, ask
 from gpupool.engines.base import WireRequest
 from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.policies.instance import State
+from gpupool.policies.probe import SLOW_SECONDS, ProbeResult, slow_or
 
-PROBE_DEADLINE_SECONDS: Final = 3.0
+PROBE_DEADLINE_SECONDS: Final = 4.0
+"""More than an answer may take to count as a good one, so that slow is told from silent."""
+
 _AT_ONCE: Final = 32
 
 
@@ -42,18 +45,29 @@ class Verdict:
     answered: bool
     reason: str
     served: tuple[str, ...] | None = None
+    health_seconds: float = 0.0  # how long its health answer took
+
+    @property
+    def result(self) -> ProbeResult:
+        """What it means for the engine's state. Silence is a failure; slow is only who does answer."""
+        if not self.answered:
+            return ProbeResult.FAILED
+        return slow_or(ProbeResult.GOOD, seconds=self.health_seconds)
 
 
 async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECONDS) -> Verdict:
     """Is the engine healthy, and does it serve the model by the name we know? Never raises."""
+    loop = asyncio.get_running_loop()
     try:
         wire = get_engine(target.engine).wire
+        asked_at = loop.time()
         health = await _ask(target, wire.health(), deadline_seconds)
+        took = loop.time() - asked_at
         if health.status != 200:
             return Verdict(False, _explain_status(health.status, wire.health().path))
         listing = wire.models()
         if listing is None:
-            return Verdict(True, "")
+            return Verdict(True, _explain_time(took), health_seconds=took)
         answer = await _ask(target, listing, deadline_seconds)
         if answer.status != 200:
             return Verdict(False, _explain_status(answer.status, listing.path))
@@ -68,7 +82,7 @@ async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECO
     if target.served_name not in served:
         listed = ", ".join(names[:5]) or "nothing"
         return Verdict(False, f"It serves {listed}, not {target.served_name}.", names)
-    return Verdict(True, "", names)  # a state that explains itself needs no reason
+    return Verdict(True, _explain_time(took), names, took)
 
 
 async def probe_all(targets: Iterable[Target]) -> dict[UUID, Verdict]:
@@ -97,6 +111,12 @@ async def _ask(target: Target, request: WireRequest, deadline_seconds: float) ->
 def _shown(name: str) -> str:
     """A name from a stranger, fit for a terminal, a page and a text column: bounded, without control characters."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name[:80])
+
+
+def _explain_time(seconds: float) -> str:
+    if seconds <= SLOW_SECONDS:
+        return ""  # a state that explains itself needs no reason
+    return f"Its health answer takes more than {SLOW_SECONDS:g} s."
 
 
 def _explain_status(status: int, path: str) -> str:

@@ -24,6 +24,7 @@ class Phase(StrEnum):
     LOADING = "loading"
     WARMING = "warming"
     READY = "ready"
+    UNKNOWN = "unknown"  # its process is there and does not answer: no requests until it does
     DRAINING = "draining"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -33,11 +34,15 @@ ALLOWED: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.STAGING: frozenset({Phase.LOADING, Phase.FAILED, Phase.STOPPED}),
     Phase.LOADING: frozenset({Phase.WARMING, Phase.STAGING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
     Phase.WARMING: frozenset({Phase.READY, Phase.STAGING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
-    Phase.READY: frozenset({Phase.STAGING, Phase.LOADING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
+    Phase.READY: frozenset({Phase.UNKNOWN, Phase.STAGING, Phase.LOADING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
+    Phase.UNKNOWN: frozenset({Phase.READY, Phase.STAGING, Phase.LOADING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
     Phase.DRAINING: frozenset({Phase.STOPPED}),
     Phase.STOPPED: frozenset({Phase.STAGING}),
     Phase.FAILED: frozenset({Phase.STAGING, Phase.LOADING, Phase.STOPPED}),
 }
+SERVING: Final = frozenset({Phase.READY, Phase.UNKNOWN})
+"""It has come to serve, whether or not it answers now."""
+
 STARTING: Final = frozenset({Phase.STAGING, Phase.LOADING, Phase.WARMING})
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -80,6 +81,50 @@ async def test_an_engine_killed_by_hand_comes_back(web: FakeWeb, var_dir: Path) 
         assert second.restarts == first.restarts + 1
         assert second.reason == ""
         assert await serves(second)
+
+
+HASTY = replace(FAST, health_every=0.2, health_deadline=0.2)
+
+
+@pytest.mark.shows("R105")
+async def test_an_engine_that_hangs_gets_no_requests_until_it_answers_again(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir, timings=HASTY):
+        fact = await web.until_state(wish.instance_id, "ready")
+        os.kill(fact.pid or 0, signal.SIGSTOP)
+        hung = await web.until_state(wish.instance_id, "unknown", deadline_seconds=5.0)
+        assert hung.reason == "It does not answer its health endpoint in time."
+        assert hung.pid == fact.pid
+        os.kill(fact.pid or 0, signal.SIGCONT)
+        back = await web.until_state(wish.instance_id, "ready", deadline_seconds=5.0)
+        assert (back.pid, back.restarts, back.reason) == (fact.pid, fact.restarts, "")
+        assert await serves(back)
+
+
+async def test_an_engine_that_hangs_for_long_is_started_again(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir, timings=replace(HASTY, hung_deadline=2.0, stop_grace=0.3)):
+        fact = await web.until_state(wish.instance_id, "ready")
+        os.kill(fact.pid or 0, signal.SIGSTOP)
+        down = await web.until_state(wish.instance_id, "staging", deadline_seconds=10.0)
+        assert down.reason.startswith("It did not answer its health endpoint for 2 s.")
+        again = await web.until_state(wish.instance_id, "ready")
+        assert again.pid != fact.pid
+        assert start_mark(fact.pid or 0) is None
+
+
+async def test_an_engine_that_hangs_can_be_stopped(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    stop = row(devices=["cpu-test"], artefact_uri=TINY_URI, instance_id=wish.instance_id, state="stopped")
+    await web.desire(wish)
+    async with running_agent(web, var_dir, timings=replace(HASTY, stop_grace=0.3)):
+        fact = await web.until_state(wish.instance_id, "ready")
+        os.kill(fact.pid or 0, signal.SIGSTOP)
+        await web.until_state(wish.instance_id, "unknown")
+        await web.desire(stop)
+        await web.until_state(wish.instance_id, "stopped")
 
 
 async def test_a_stop_row_ends_the_engine_and_a_missing_row_does_not(web: FakeWeb, var_dir: Path) -> None:
@@ -207,7 +252,7 @@ async def test_a_port_that_somebody_took_is_passed_over(web: FakeWeb, var_dir: P
         (TINY_URI, "llamacpp", {"n_ctx": [1]}, "does not take these arguments"),
         (TINY_URI, "llamacpp", [1], "arguments are a JSON object"),
         (TINY_URI, "vllm", {}, "vLLM cannot be started by the pool"),
-        (TINY_URI, "tgi", {}, "There is no engine 'tgi'"),
+        (TINY_URI, "acme", {}, "There is no engine 'acme'"),
     ],
 )
 async def test_a_row_that_cannot_be_launched_fails_with_a_sentence(

@@ -1,0 +1,52 @@
+"""How the controller's probes of engines are judged, and what they ask for."""
+
+import time
+from uuid import uuid4
+
+import pytest
+
+from gpupool.controller.prober import Target, Verdict, probe
+from gpupool.policies.probe import SLOW_SECONDS, ProbeResult
+from tests.gpupool.engine_stub import EngineStub
+
+_FREE = {"/health", "/v1/models"}
+
+
+class SlowStub(EngineStub):
+    """Takes a while over its health."""
+
+    def answer(self, path: str, authorization: str) -> tuple[int, bytes]:
+        if path == "/health":
+            time.sleep(0.3)
+        return super().answer(path, authorization)
+
+
+def target(engine: EngineStub) -> Target:
+    port = int(engine.url.rpartition(":")[2])
+    return Target(uuid4(), "vllm", "127.0.0.1", port, "", "llama", None)
+
+
+async def test_how_long_health_takes_is_measured() -> None:
+    with SlowStub("llama") as engine:
+        verdict = await probe(target(engine))
+    assert verdict.answered
+    assert 0.3 <= verdict.health_seconds < SLOW_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result"),
+    [
+        (Verdict(True, "", health_seconds=0.1), ProbeResult.GOOD),
+        (Verdict(True, "", health_seconds=3.5), ProbeResult.SLOW),
+        (Verdict(False, "It does not answer.", health_seconds=0.0), ProbeResult.FAILED),
+    ],
+)
+def test_an_answer_that_takes_over_three_seconds_is_slow(verdict: Verdict, result: ProbeResult) -> None:
+    assert verdict.result is result
+
+
+async def test_a_probe_pays_for_nothing_and_wakes_nobody() -> None:
+    """A sleeping vLLM answers these without being woken; only /wake_up and requests for tokens wake it."""
+    with EngineStub("llama") as engine:
+        await probe(target(engine))
+        assert set(engine.asked) == _FREE
