@@ -14,6 +14,7 @@ from gateway.relay.dialects.messages.refusals import missing, read, refuse
 Message = dict[str, Any]
 Part = dict[str, Any]
 
+_NULL: Final = msgspec.Raw(b"null")
 _ROLES: Final = frozenset({"user", "assistant", "system"})
 
 
@@ -36,15 +37,20 @@ class _Thinking(msgspec.Struct):
 
 class _Source(msgspec.Struct):
     type: str
-    media_type: str = ""
     data: str | None = None
-    url: str | None = None
     content: str | list[msgspec.Raw] | None = None
 
 
+class _ImageSource(msgspec.Struct):
+    type: str
+    media_type: str = ""
+    data: msgspec.Raw = _NULL  # many megabytes: copied as it is
+    url: str | None = None
+
+
 class _Image(msgspec.Struct):
-    source: _Source
-    transformations: msgspec.Raw = msgspec.Raw(b"null")
+    source: _ImageSource
+    transformations: msgspec.Raw = _NULL
 
 
 class _Citations(msgspec.Struct):
@@ -216,16 +222,27 @@ def _image_part(raw: msgspec.Raw, at: str) -> Part:
         refuse(f"{at}.transformations", "images are handed to the engine as they are")
     source = image.source
     at += ".source"
+    url: str | msgspec.Raw
     match source.type:
         case "base64":
-            if not source.media_type.startswith("image/"):
-                refuse(f"{at}.media_type", "expected the media type of an image")
-            url = f"data:{source.media_type};base64,{_given(source.data, f'{at}.data')}"
+            url = _data_url(source, at)
         case "url":
             url = _given(source.url, f"{at}.url")
         case _:
             refuse(f"{at}.type", "expected base64 or url; there are no stored files here")
     return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _data_url(source: _ImageSource, at: str) -> msgspec.Raw:
+    if not source.media_type.startswith("image/"):
+        refuse(f"{at}.media_type", "expected the media type of an image")
+    data = memoryview(source.data)
+    if bytes(data[:4]) == b"null":
+        missing(f"{at}.data")
+    if bytes(data[:1]) != b'"':
+        refuse(f"{at}.data", "expected a string")
+    head = msgspec.json.encode(f"data:{source.media_type};base64,")
+    return msgspec.Raw(b"".join((head[:-1], data[1:])))
 
 
 def _document_parts(raw: msgspec.Raw, at: str) -> list[Part]:

@@ -15,7 +15,7 @@ from gateway.relay.splice import splice
 
 HI = [{"role": "user", "content": "Hi"}]
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
-PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
+PNG: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}
 
 
@@ -190,6 +190,10 @@ def test_members_that_have_another_name(given: dict[str, Any], told: dict[str, A
     assert {name: value for name, value in body.items() if name not in ask()} == told
 
 
+def picture(**source: Any) -> dict[str, Any]:
+    return {**PNG, "source": {**PNG["source"], **source}}
+
+
 PICTURE_OF_A_FILE = {"type": "image", "source": {"type": "file", "file_id": "f"}}
 PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "J"}}
 CITED = {"type": "document", "source": {"type": "text", "data": "D"}, "citations": {"enabled": True}}
@@ -247,6 +251,9 @@ def test_what_is_wrong_is_named(members: dict[str, Any], at: str) -> None:
         ({"role": "user", "content": [{"type": "text", "text": 1}]}, "content.0.text"),
         ({"role": "user", "content": [PNG, PICTURE_OF_A_FILE]}, "content.1.source.type"),
         ({"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}, "content.0.source.url"),
+        ({"role": "user", "content": [picture(media_type="text/plain")]}, "content.0.source.media_type"),
+        ({"role": "user", "content": [picture(data=None)]}, "content.0.source.data"),
+        ({"role": "user", "content": [picture(data=1)]}, "content.0.source.data"),
         ({"role": "user", "content": [PDF]}, "content.0.source.type"),
         ({"role": "user", "content": [CITED]}, "content.0.citations"),
         ({"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}, "content.0.type"),
