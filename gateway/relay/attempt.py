@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from core.errors import GatehouseError, NotSupported, UpstreamFailure
@@ -33,6 +34,7 @@ _TAIL_SECONDS: Final = 1.0  # for what comes after the end, so that the connecti
 _RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
 _BACK_PRESSURE: Final = frozenset({429, 503})
 _MOST_STEPS: Final = 4
+_SOON_BYTES: Final = 32 * 1024  # of an answer that is waited for without a task; below what stops the reading
 
 
 Write = Callable[[bytes], bool]
@@ -51,6 +53,13 @@ class Deadlines:
     answer_bytes: int = 64 * 1024 * 1024  # bound of a non-streamed answer, which is held whole
     attempts: int = 3  # most attempts of one request
     retry_seconds: float = 150.0  # since its arrival: no further attempt begins later
+
+
+class Soon(Enum):
+    """What is to be done about an answer that is not there whole."""
+
+    WAIT = auto()  # for more of it
+    TASK = auto()  # in a task: it takes longer, or is not a plain success
 
 
 class AttemptFailed(Exception):
@@ -134,6 +143,42 @@ class Attempt:
         """The head of the answer is there."""
         return self._response is not None
 
+    def start_now(self, news: Callable[[], None]) -> bool:
+        """Send the request over a connection that is open and idle; False where `open` has to be awaited for it.
+
+        `news` is called as UpstreamResponse.listen says; look at `whole_now` then. Raises AttemptFailed.
+        """
+        room = find_room(self.endpoint.engine)
+        if self._pending is not None or (room is not None and self._work.api in room.translates):
+            return False
+        origin, head, body, connect_seconds = self._sendable(*self._first_request())
+        self._pending = self._client.send_now(origin, head, body, connect_seconds=connect_seconds)
+        if self._pending is None:
+            return False
+        self._pending.response.listen(news, max(0.0, self._head_due - self._now()))
+        return True
+
+    def whole_now(self) -> WholeAnswer | Soon:
+        """The answer, if it has come whole and is nothing special. What it leaves, `open` finds."""
+        pending = self._pending
+        assert pending is not None
+        response = pending.response
+        plain = response.status == 200 and not response.content_encoding and not _is_stream(response)
+        if not response.complete:
+            if not response.failed and (plain or not response.status) and response.size < _SOON_BYTES:
+                return Soon.WAIT
+        elif plain:
+            try:
+                answer = read_whole(self._work.api, response.peek(), client_model=self._work.parsed.model)
+            except MalformedJson:
+                answer = None
+            if answer is not None and answer.error is None:
+                self._response = response
+                response.listen(None)
+                return answer
+        response.listen(None)
+        return Soon.TASK
+
     async def open(self, quiet_seconds: float | None) -> bool:
         """Send the request and wait for the answer's head; False when nothing has come for `quiet_seconds`: call again.
 
@@ -162,6 +207,11 @@ class Attempt:
         return wire.method, wire.path, wire.body
 
     async def _send(self, method: str, path: str, body: bytes) -> None:
+        origin, head, body, connect_seconds = self._sendable(method, path, body)
+        self._pending = await self._client.send(origin, head, body, connect_seconds=connect_seconds)
+
+    def _sendable(self, method: str, path: str, body: bytes) -> tuple[Origin, bytes, bytes, float]:
+        """What the client takes: where to, head, body, and how long connecting may take."""
         endpoint = self.endpoint
         left = self._left()
         head = request_head(
@@ -174,9 +224,7 @@ class Attempt:
             seconds_left=left,
         )
         origin = Origin(endpoint.host, endpoint.port, self._client.tls if endpoint.tls else None)
-        self._pending = await self._client.send(
-            origin, head, body, connect_seconds=min(self._deadlines.connect_seconds, left)
-        )
+        return origin, head, body, min(self._deadlines.connect_seconds, left)
 
     async def _wait_head(self, quiet_seconds: float | None) -> bool:
         assert self._pending is not None
@@ -193,7 +241,7 @@ class Attempt:
         if response.status != 200:
             raise await self._refused()
         parsed = self._work.parsed
-        if response.content_type.startswith(b"text/event-stream") or (parsed.stream and self._translation is not None):
+        if _is_stream(response) or (parsed.stream and self._translation is not None):
             if not parsed.stream:
                 raise BadResponse("a stream where none was asked for")
             self.stream = CompletionStream(client_model=parsed.model, drop_usage=not parsed.include_usage)
@@ -392,6 +440,10 @@ class Attempt:
 
     def _left(self) -> float:
         return max(0.0, self._ends_at - self._now())
+
+
+def _is_stream(response: UpstreamResponse | InflatedResponse) -> bool:
+    return response.content_type.startswith(b"text/event-stream")
 
 
 def _outcome_of(status: int, error: GatehouseError) -> AttemptOutcome:

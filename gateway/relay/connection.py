@@ -76,6 +76,7 @@ class UpstreamResponse:
         "_connection",
         "_deadline",
         "_error",
+        "_listener",
         "_phase",
         "_sink",
         "_size",
@@ -103,6 +104,35 @@ class UpstreamResponse:
         self._phase = Phase.HEAD
         self._soft = False
         self._sink: Sink | None = None
+        self._listener: Callable[[], None] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """It will not be completed."""
+        return self._error is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body that wait to be read."""
+        return self._size
+
+    def listen(self, listener: Callable[[], None] | None, seconds: float = 0.0) -> None:
+        """Have `listener` called, instead of waiting in `wait_head` or `read`, when something has come, when the
+        response ends or fails, and when it has not by `seconds` from now (it has then failed). None: no longer.
+        """
+        self._listener = listener
+        connection = self._connection
+        if listener is not None and connection is not None:
+            self._soft = False
+            self._deadline = connection.loop.time() + seconds
+            connection.watch(self._deadline)
+
+    def peek(self) -> bytes:
+        """What has come of the body; it is not taken away by this."""
+        chunks = self._chunks
+        if len(chunks) > 1:
+            chunks[:] = [b"".join(chunks)]
+        return chunks[0] if chunks else b""
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of that (lower-case) name."""
@@ -194,6 +224,9 @@ class UpstreamResponse:
     # What the connection calls.
 
     def wake(self, woken: _Woken = _Woken.NEWS) -> None:
+        if self._listener is not None:
+            self._listener()
+            return
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(woken)
@@ -227,7 +260,7 @@ class UpstreamResponse:
 
     def check_deadline(self, now: float) -> float | None:
         """Fail if the deadline has passed; the time to look again if something is being waited for."""
-        if self._waiter is None:
+        if self._waiter is None and self._listener is None:
             return None
         if now >= self._deadline - 0.001:
             if self._soft:

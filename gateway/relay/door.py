@@ -7,9 +7,10 @@ waits for.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any, Final, Protocol, assert_never
 from uuid import UUID
 
@@ -30,10 +31,12 @@ from core.errors import (
 from core.ids import uuid7
 from core.telemetry.scrapers import check_scraper
 from gateway.relay.dialects.base import render_error
-from gateway.relay.exchange import Deadlines, Exchange
+from gateway.relay.exchange import Deadlines, Exchange, Soon
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
 from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
+from gateway.relay.realtime.app import RealtimeApp
+from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.routes import INFERENCE, RESPONSES
 from gateway.relay.stored import StoredResponses, stored_methods
 from gateway.relay.upstream import UpstreamClient
@@ -52,6 +55,9 @@ class Pipeline(Protocol):
 
     async def prepare(self, request: SlimRequest) -> Decision:
         """Authenticate, parse, authorise, reserve and route; see DESIGN section 3."""
+
+    def prepare_now(self, request: SlimRequest) -> Ready | None:
+        """The same where nothing has to be waited for and nothing is refused; else None, and nothing has been done."""
 
     async def models(self, request: SlimRequest) -> bytes:
         """The body of /v1/models or /v1/models/{id}, by the request's path. Raises GatehouseError."""
@@ -73,6 +79,26 @@ class DoorLimits:
     send_deadline_seconds: float = 60.0
 
 
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Cycle(Protocol):
+    """A request that has come whole, and the way to answer it; our server's, see gateway.relay.protocol."""
+
+    scope: Scope
+    body: bytearray
+
+    @property
+    def congested(self) -> bool:
+        """The client has not yet taken what it was sent before."""
+
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """The whole response."""
+
+    def on_leaving(self, call: Callable[[], None]) -> None:
+        """Have `call` called when the client leaves before the response is complete."""
+
+
 class _Interruption(Enum):
     """Why a request's task is cancelled."""
 
@@ -85,10 +111,24 @@ class _Interruption(Enum):
 class _Call:
     """One inference request under way."""
 
-    __slots__ = ("api", "ended", "exchange", "interruption", "late", "late_at", "request_id", "started", "task")
+    __slots__ = (
+        "api",
+        "defect",
+        "ended",
+        "exchange",
+        "give_up",
+        "held_bytes",
+        "interruption",
+        "late",
+        "late_at",
+        "request_id",
+        "started",
+        "task",
+        "watcher",
+    )
 
-    def __init__(self, task: asyncio.Task[Any], request_id: UUID, api: Api) -> None:
-        self.task = task
+    def __init__(self, task: asyncio.Task[Any] | None, request_id: UUID, api: Api) -> None:
+        self.task = task  # None: nothing has to be waited for in one yet
         self.api = api
         self.request_id = request_id
         self.exchange: Exchange | None = None
@@ -97,15 +137,23 @@ class _Call:
         self.interruption: _Interruption | None = None
         self.late_at: int | None = None  # the tick at which the present wait is too long
         self.late = _Interruption.BODY_LATE
+        self.give_up: Callable[[_Call], None] | None = None  # ends it while it has no task
+        self.defect: GatehouseError | None = None  # of ours: it is to be told and nothing else
+        self.watcher: asyncio.Task[None] | None = None  # where the server does not tell that the client leaves
+        self.held_bytes = 0
 
     def client_left(self) -> None:
         if not self.ended:
             self.interrupt(_Interruption.CLIENT_LEFT)
 
     def interrupt(self, interruption: _Interruption) -> None:
-        if self.interruption is None:
-            self.interruption = interruption
+        if self.interruption is not None:
+            return
+        self.interruption = interruption
+        if self.task is not None:
             self.task.cancel()
+        elif self.give_up is not None:
+            self.give_up(self)
 
 
 class Door:
@@ -122,6 +170,7 @@ class Door:
         *,
         deadlines: Deadlines | None = None,
         limits: DoorLimits | None = None,
+        realtime_limits: RealtimeLimits | None = None,
         readiness: Callable[[], str | None] = lambda: None,
         scrape: Scrape = lambda: (b"text/plain; charset=utf-8", b""),
         metrics_token: str | None = None,
@@ -144,12 +193,20 @@ class Door:
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
         self._calls: set[_Call] = set()
+        self._realtime = RealtimeApp(pipeline, self._exchange, clock, realtime_limits)
         self._ticker: asyncio.TimerHandle | None = None
 
     @property
     def in_flight(self) -> int:
         """Inference requests under way."""
-        return len(self._calls)
+        return len(self._calls) + self._realtime.in_flight
+
+    def close_idle(self) -> None:
+        """End websockets on which nothing is under way; the others end with what they are telling."""
+        self._realtime.close_idle()
+
+    def _exchange(self, ready: Ready) -> Exchange:
+        return Exchange(ready, self._client, self._clock, self._deadlines)
 
     def abort_all(self, error: GatehouseError | None = None) -> None:
         """End every request under way: an error event or body, settled; nothing is dropped silently."""
@@ -158,8 +215,12 @@ class Door:
                 call.exchange.abort(error or Draining(retry_after_seconds=1.0), call.task)
             else:
                 call.interrupt(_Interruption.SHUTDOWN)
+        self._realtime.abort_all(error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._realtime(scope, receive, send)
+            return
         if scope["type"] != "http":
             return
         api = INFERENCE.get(scope["path"])
@@ -170,27 +231,103 @@ class Door:
 
     # Inference
 
-    async def _infer(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        call = _Call(task, uuid7(), api)
+    def quick(self, cycle: Cycle, start: Callable[[App], None]) -> bool:
+        """Answer a request that has come whole, without a task for as long as nothing has to be waited for in one.
+
+        Most requests never need one: a known key, an open connection to the engine, a whole answer in one piece. A
+        task and its turns of the loop would cost a quarter of all that is done for them. Where one is needed after
+        all, `start` gives the request one, which goes on from where it stands. False: it is to be called as ASGI.
+        """
+        scope = cycle.scope
+        api = INFERENCE.get(scope["path"])
+        size = len(cycle.body)
+        if api is None or scope["method"] != "POST" or cycle.congested or size > self._limits.body_cap_bytes:
+            return False
+        memory = self._memory
+        if memory.held_bytes + size > memory.cap_bytes:
+            return False
+        headers = scope["headers"]
+        for name, _ in headers:
+            if name == b"content-encoding":
+                return False
+        request = SlimRequest(uuid7(), api, scope["path"], headers, bytes(cycle.body), self._clock.monotonic())
+        ready = self._pipeline.prepare_now(request)
+        if ready is None:
+            return False
+        call = _Call(None, request.request_id, api)
+        exchange = call.exchange = Exchange(ready, self._client, self._clock, self._deadlines)
+        call.give_up = self._end_quick
         self._calls.add(call)
+        memory.take(size)
+        call.held_bytes = size
+        cycle.on_leaving(call.client_left)
+        try:
+            if call.ended or exchange.start_now(partial(self._news, call, cycle, start)):
+                return True
+        except Exception:  # as in _guarded, which tells the client
+            log.exception("request_failed", request_id=str(call.request_id))
+            call.defect = GatehouseError()
+        self._go_on(call, start)
+        return True
+
+    def _go_on(self, call: _Call, start: Callable[[App], None]) -> None:
+        """Give a request without a task one."""
+        call.give_up = None  # from here on it is the task's to end it
+        start(partial(self._resume, call))
+
+    def _news(self, call: _Call, cycle: Cycle, start: Callable[[App], None]) -> None:
+        """Something has come of the answer to a request without a task."""
+        exchange = call.exchange
+        assert exchange is not None
+        try:
+            answer = exchange.whole_now()
+        except Exception:
+            log.exception("request_failed", request_id=str(call.request_id))
+            call.defect = GatehouseError()
+            answer = Soon.TASK
+        if answer is Soon.WAIT:
+            return
+        if isinstance(answer, Soon):
+            self._go_on(call, start)
+            return
+        self._end_quick(call)
+        head, body = answer
+        cycle.respond(head.status, head.headers, body)
+
+    def _end_quick(self, call: _Call) -> None:
+        """The end of a request that has no task: it is answered, or its client has left."""
+        call.ended = True
+        self._calls.discard(call)
+        self._memory.give(call.held_bytes)
+        if call.exchange is not None and not call.exchange.finished:
+            call.exchange.close()
+
+    async def _resume(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on, in a task, with a request that was begun without one."""
+        claim = Claim(self._memory)
+        claim.adopt(call.held_bytes)
+        await self._guarded(call, claim, scope, send, self._tell(call, scope, send))
+
+    async def _infer(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
+        call = _Call(None, uuid7(), api)
+        self._calls.add(call)
+        claim = Claim(self._memory)
+        await self._guarded(call, claim, scope, send, self._take(call, claim, scope, receive, send))
+
+    async def _guarded(
+        self, call: _Call, claim: Claim, scope: Scope, send: Send, doing: Coroutine[Any, Any, None]
+    ) -> None:
+        """Do what there is to do for a call, and tell and settle whatever comes of it."""
+        task = call.task = asyncio.current_task()
+        assert task is not None
         if self._ticker is None:
             self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
-        watcher: asyncio.Task[None] | None = None
-        claim = Claim(self._memory)
         try:
-            received_at = self._clock.monotonic()
-            call.late_at = self._tick_count + self._body_ticks
-            body = await read_body(receive, scope["headers"], cap_bytes=self._limits.body_cap_bytes, claim=claim)
-            call.late_at = None
-            on_leaving = scope.get(ON_LEAVING)
-            if on_leaving is not None:
-                on_leaving(call.client_left)
-            else:
-                watcher = asyncio.create_task(_watch(receive, call))
-            request = SlimRequest(call.request_id, api, scope["path"], scope["headers"], body, received_at)
-            await self._carry(call, request, scope, send)
+            if call.interruption is not None:  # between its start and its first turn
+                doing.close()
+                await self._interrupted(call, scope, send)
+                return
+            await doing
         except GatehouseError as error:
             await self._refuse(call, error, send)
         except ClientGone:
@@ -203,17 +340,32 @@ class Door:
         except Exception:
             # The last line of defence: a defect of ours must still be answered in shape, and settled.
             log.exception("request_failed", request_id=str(call.request_id))
+            call.defect = GatehouseError()
             if call.exchange is not None:
-                await call.exchange.aclose(GatehouseError())
-            await self._refuse(call, GatehouseError(), send)
+                call.exchange.close(call.defect)
+            await self._refuse(call, call.defect, send)
         finally:
             call.ended = True
             self._calls.discard(call)
             claim.release()
             if call.exchange is not None and not call.exchange.finished:
-                await call.exchange.aclose()
-            if watcher is not None and not watcher.done() and not call.started:
-                watcher.cancel()
+                call.exchange.close()
+            if call.watcher is not None and not call.watcher.done() and not call.started:
+                call.watcher.cancel()
+
+    async def _take(self, call: _Call, claim: Claim, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the request, and carry it."""
+        received_at = self._clock.monotonic()
+        call.late_at = self._tick_count + self._body_ticks
+        body = await read_body(receive, scope["headers"], cap_bytes=self._limits.body_cap_bytes, claim=claim)
+        call.late_at = None
+        on_leaving = scope.get(ON_LEAVING)
+        if on_leaving is not None:
+            on_leaving(call.client_left)
+        else:
+            call.watcher = asyncio.create_task(_watch(receive, call))
+        request = SlimRequest(call.request_id, call.api, scope["path"], scope["headers"], body, received_at)
+        await self._carry(call, request, scope, send)
 
     async def _carry(self, call: _Call, request: SlimRequest, scope: Scope, send: Send) -> None:
         decision = await self._pipeline.prepare(request)
@@ -228,7 +380,16 @@ class Door:
                 return
             case _:
                 assert_never(decision)
-        exchange = call.exchange = Exchange(decision, self._client, self._clock, self._deadlines)
+        call.exchange = Exchange(decision, self._client, self._clock, self._deadlines)
+        await self._tell(call, scope, send)
+
+    async def _tell(self, call: _Call, scope: Scope, send: Send) -> None:
+        """Pass the answer on as it comes."""
+        exchange = call.exchange
+        assert exchange is not None
+        if call.defect is not None:
+            exchange.close(call.defect)
+            raise call.defect
         head = await exchange.open()
         call.started = True
         # Watched by `_tick`: a client that does not read may not hold an engine for ever.
@@ -322,7 +483,7 @@ class Door:
                 return 200, [_JSON], await self._stored.answer(method, request, scope.get("query_string", b""))
             return 200, [_JSON], await self._pipeline.models(request)
         except GatehouseError as error:
-            return error.status, error_headers(error), render_openai(error)
+            return error.status, error_headers(error), render_error(INFERENCE.get(path, Api.CHAT), error, request_id)
         except Exception:
             log.exception("request_failed", request_id=str(request_id))  # as for inference: answered in shape
             return 500, error_headers(GatehouseError()), render_openai(GatehouseError())

@@ -6,6 +6,7 @@ a client that leaves. The ticket is settled exactly once, before the last byte i
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -14,15 +15,18 @@ import structlog
 from core.clock import Clock
 from core.errors import GatehouseError, NoReadyInstance, error_headers
 from gateway.policies.breaker import AttemptOutcome
-from gateway.relay.attempt import Attempt, AttemptFailed, Deadlines, Write
+from gateway.relay.attempt import Attempt, AttemptFailed, Deadlines, Soon, Write
+from gateway.relay.completion import WholeAnswer
 from gateway.relay.connection import BadResponse, ConnectFailed, DeadlinePassed, UpstreamError
+from gateway.relay.context import logged_as
 from gateway.relay.dialects.base import render_error, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.estimate import estimate_usage
 from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settlement, Usage
 from gateway.relay.upstream import UpstreamClient
+from tenants.principal import Principal
 
-__all__ = ["CLIENT_LEFT", "Deadlines", "Exchange", "ResponseHead"]
+__all__ = ["CLIENT_LEFT", "Deadlines", "Exchange", "ResponseHead", "Soon"]
 
 CLIENT_LEFT: Final = 499
 """Status in the ledger of a request whose client left before it was told one (nginx's number)."""
@@ -77,6 +81,36 @@ class Exchange:
         self._late_failure: AttemptFailed | None = None
         self._settlement: Settlement | None = None
 
+    def start_now(self, news: Callable[[], None]) -> bool:
+        """Send the request without a task, where nothing has to be waited for first.
+
+        False: it was not sent, `open` does it. Else `news` is called when there is something to look at with
+        `whole_now`.
+        """
+        if self._work.parsed.stream or self._work.dialect is not None:
+            return False
+        try:
+            return self._begin_attempt().start_now(news)
+        except AttemptFailed:
+            return False  # `open` comes to the same, and tells the client
+
+    def whole_now(self) -> tuple[ResponseHead, bytes] | Soon:
+        """The whole answer, settled, if it is there and nothing is special about it; else `open` goes on from here."""
+        attempt = self._attempt
+        assert attempt is not None
+        answer = attempt.whole_now()
+        if isinstance(answer, Soon):
+            return answer
+        body = self._succeed(self._note_whole(answer, answer.body))
+        assert self._head is not None
+        self.finished = True
+        return self._head, body
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self._ready.principal
+
     async def open(self) -> ResponseHead:
         """Status and headers, once the first bytes for the client are there.
 
@@ -103,15 +137,15 @@ class Exchange:
         self.finished = self._settlement is not None
         return chunk
 
-    def abort(self, error: GatehouseError, task: asyncio.Task[Any]) -> None:
+    def abort(self, error: GatehouseError, task: asyncio.Task[Any] | None) -> None:
         """End it with `error` (this process shuts down): the client is told, the ticket settled.
 
-        `task` is the one that awaits `open` or `next_chunk`.
+        `task` is the one that awaits `open` or `next_chunk`, None while none does (see `start_now`).
         """
         if self._settlement is not None or self._aborted is not None:
             return
         self._aborted = error
-        if self._attempt is None or not self._attempt.abort():  # connecting
+        if (self._attempt is None or not self._attempt.abort()) and task is not None:  # connecting
             self._cancelled_by_abort = task
             task.cancel()
 
@@ -120,14 +154,18 @@ class Exchange:
 
         With `error` it was not the client who gave up, but a defect of ours that it was told as.
         """
+        self.close(error)
+
+    def close(self, error: GatehouseError | None = None) -> None:
+        """`aclose`, for those who cannot wait: nothing in it does."""
         self._end_attempt(AttemptOutcome.OK if self._content_told else AttemptOutcome.NEUTRAL)
         if self._settlement is not None:
             return
         if error is None:
-            await self._settle(Outcome.CANCELLED, self._head.status if self._head else CLIENT_LEFT)
+            self._settle(Outcome.CANCELLED, self._head.status if self._head else CLIENT_LEFT)
         else:
             outcome = Outcome.TRUNCATED if self._content_told else Outcome.FAILED
-            await self._settle(outcome, self._head.status if self._head else error.status, error.code)
+            self._settle(outcome, self._head.status if self._head else error.status, error.code)
 
     # Bytes, over as many attempts as it takes
 
@@ -163,19 +201,20 @@ class Exchange:
                     failure = AttemptFailed(self._aborted, retry=False)
             self._end_attempt(failure.outcome if self._aborted is None else AttemptOutcome.NEUTRAL)
             if self._aborted is not None or self._content_told or not failure.retry or not self._may_try_again():
-                return await self._fail(self._aborted or failure.error)
+                return self._fail(self._aborted or failure.error)
 
     def _log_attempt(self, reason: str, *, said: bytes = b"") -> None:
         """Log why an engine is at fault. What it said is quoted without the words of the prompt."""
         endpoint = self._last_endpoint
-        log.warning(
-            "attempt_failed",
-            request_id=str(self._ready.request.request_id),
-            instance_id=str(endpoint.instance_id) if endpoint else None,
-            attempt=self._attempts,
-            reason=reason,
-            **({"said": _quote(said, self._ready.request.body)} if said else {}),
-        )
+        with logged_as(self._ready.request, self._ready.principal):
+            log.warning(
+                "attempt_failed",
+                request_id=str(self._ready.request.request_id),
+                instance_id=str(endpoint.instance_id) if endpoint else None,
+                attempt=self._attempts,
+                reason=reason,
+                **({"said": _quote(said, self._ready.request.body)} if said else {}),
+            )
 
     def _outcome_of(self, error: UpstreamError) -> AttemptOutcome:
         if isinstance(error, ConnectFailed):
@@ -263,7 +302,7 @@ class Exchange:
             return out
         if translated is not None:
             out += await translated.finish()
-        return await self._succeed(out)
+        return self._succeed(out)
 
     async def _tell_whole(self, attempt: Attempt) -> bytes:
         answer = await attempt.read_whole()
@@ -273,24 +312,28 @@ class Exchange:
                 body = await self._work.dialect.whole(body)
             except ValueError as error:
                 raise BadResponse(f"the answer is no completion: {error}", said=body) from error
+        return self._succeed(self._note_whole(answer, body))
+
+    def _note_whole(self, answer: WholeAnswer, body: bytes) -> bytes:
+        """Remember what an answer says, and what the client is told with `body`."""
         self._usage = answer.usage
         self._answer_content_bytes = answer.content_bytes
         self._engine_request_id = answer.engine_request_id
         self._content_told = True
         self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(body)), *self._own_headers()])
-        return await self._succeed(body)
+        return body
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
         return [*self._ready.response_headers, (b"x-request-id", str(self._ready.request.request_id).encode())]
 
     # Ends
 
-    async def _succeed(self, last: bytes) -> bytes:
+    def _succeed(self, last: bytes) -> bytes:
         self._end_attempt(AttemptOutcome.OK, completed=True)
-        await self._settle(Outcome.SUCCESS, 200)
+        self._settle(Outcome.SUCCESS, 200)
         return last
 
-    async def _fail(self, error: GatehouseError) -> bytes:
+    def _fail(self, error: GatehouseError) -> bytes:
         request = self._ready.request
         body = render_error(request.api, error, request.request_id)
         told = self._head is not None or self._content_told
@@ -298,7 +341,7 @@ class Exchange:
             headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *self._own_headers()]
             self._head = ResponseHead(error.status, headers)
         outcome = Outcome.TRUNCATED if self._content_told else Outcome.FAILED
-        await self._settle(outcome, 200 if told else error.status, error.code)
+        self._settle(outcome, 200 if told else error.status, error.code)
         if not told:
             return body
         if self._work.dialect is not None:
@@ -320,7 +363,7 @@ class Exchange:
         if endpoint is not None:
             self._ready.picker.finished(endpoint, outcome)
 
-    async def _settle(self, outcome: Outcome, status: int, error_code: str | None = None) -> None:
+    def _settle(self, outcome: Outcome, status: int, error_code: str | None = None) -> None:
         if self._settlement is not None:
             return
         settlement = self._settlement = Settlement(
@@ -334,12 +377,7 @@ class Exchange:
             error_code=error_code,
             attempts=self._attempts,
         )
-        ticket = self._ready.ticket
-        try:
-            await ticket.settle(settlement)
-        except asyncio.CancelledError:
-            await ticket.settle(settlement)  # interrupted at an unknown point; the second time is no harm
-            raise
+        self._ready.ticket.settle(settlement)
 
     def _counted_usage(self) -> Usage:
         """The engine's word; where content was told without one, an estimate; else nothing."""

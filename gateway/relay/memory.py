@@ -55,6 +55,10 @@ class Claim:
         self._budget.take(count)
         self._bytes += count
 
+    def adopt(self, count: int) -> None:
+        """`count` bytes that were taken before are this claim's to give back."""
+        self._bytes += count
+
     def release(self) -> None:
         count, self._bytes = self._bytes, 0
         self._budget.give(count)

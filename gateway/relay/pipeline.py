@@ -11,7 +11,7 @@ from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.follower import Follower
 from gateway.relay.limits import Limit, RateLimiter
 from gateway.relay.picker import Balancer
-from gateway.relay.plan import Decision, Headers, ParsedBody, Ready, Rejected, SlimRequest, Ticket, Work
+from gateway.relay.plan import Decision, EndpointPicker, Headers, ParsedBody, Ready, Rejected, SlimRequest, Ticket, Work
 from gateway.relay.routes import ENGINE_PATHS
 from gateway.relay.rows import KeyRow, ModelRow
 from gateway.relay.snapshot import digest_credential
@@ -101,6 +101,26 @@ class Pipeline:
             metrics.record_refusal(self._door, error.code)
             return Rejected(error)
 
+    def prepare_now(self, request: SlimRequest) -> Ready | None:
+        """`prepare`, where nothing has to be waited for and nothing is refused; else None, and nothing is done."""
+        try:
+            self._follower.check_fresh()
+            digest = digest_credential(self._authentication.credential(request))
+            if not self._follower.snapshot.knows(digest):
+                return None
+            principal, key = self._authentication.identify(digest)
+            if principal.rpm_limit is not None or request.api not in ENGINE_PATHS:
+                return None
+            action = action_of(request.api)
+            self._permission.check_principal(principal, action)
+            work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
+            picker = self._route(principal, work, action)
+            timeout = client_timeout_seconds(request.headers)
+            ticket = self._tickets.open(request, principal, work.parsed)
+        except GatehouseError:
+            return None  # `prepare` comes to the same, and counts it
+        return Ready(request, principal, work, picker, ticket, [], key.keep_alive, timeout)
+
     async def models(self, request: SlimRequest) -> bytes:
         """The body of /v1/models or /v1/models/{id}, by the request's path. Raises GatehouseError."""
         try:
@@ -135,26 +155,21 @@ class Pipeline:
             work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
         else:
             work = await self._interpreter.interpret(request, principal)
-        parsed = work.parsed
-        model = self._permission.check_model(principal, parsed.model, action)
+        picker = self._route(principal, work, action)
+        timeout = client_timeout_seconds(request.headers)
+        headers = await self._count(principal) if principal.rpm_limit is not None else ()
+        ticket = self._tickets.open(request, principal, work.parsed)
+        return Ready(request, principal, work, picker, ticket, [*headers], key.keep_alive, timeout)
+
+    def _route(self, principal: Principal, work: Work, action: str) -> EndpointPicker:
+        """A picker among the endpoints that can do the work. Raises GatehouseError where there are none for it."""
+        name = work.parsed.model
+        model = self._permission.check_model(principal, name, action)
         if not self._balancer.has_ready(model.id):
             raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
         if not self._balancer.can(model.id, work.api):
-            raise NotSupported(f"The engine of '{parsed.model}' does not support {work.api}.", param="model")
-        timeout = client_timeout_seconds(request.headers)
-        headers = await self._count(principal) if principal.rpm_limit is not None else ()
-        ticket = self._tickets.open(request, principal, parsed)
-        picker = self._balancer.picker(model.id, work.api)
-        return Ready(
-            request,
-            principal,
-            work,
-            picker,
-            ticket,
-            [*headers],
-            keep_alive=key.keep_alive,
-            timeout_seconds=timeout,
-        )
+            raise NotSupported(f"The engine of '{name}' does not support {work.api}.", param="model")
+        return self._balancer.picker(model.id, work.api)
 
     async def _count(self, principal: Principal) -> Headers:
         assert principal.rpm_limit is not None

@@ -125,8 +125,8 @@ class Settlement:
 class Ticket(Protocol):
     """An `open` record in the spool. Settling it twice is a no-op after the first."""
 
-    async def settle(self, settlement: Settlement) -> None:
-        """Append the settle record; returns once it may be followed by the last byte."""
+    def settle(self, settlement: Settlement) -> None:
+        """Append the settle record; it may be followed by the last byte once this returns."""
 
 
 class EndpointPicker(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, cast
 from urllib.parse import unquote
 
@@ -23,12 +23,17 @@ from gateway.relay.clients import ClientGuard, TooManyOfClient, client_name
 from gateway.relay.dialects.base import render_error
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, Message, Receive
 from gateway.relay.plan import Api
-from gateway.relay.routes import INFERENCE
+from gateway.relay.routes import INFERENCE, REALTIME
+from gateway.relay.websocket import GuardedWebSocket, handshake_fault, offers_websocket
 
 _HARD_CAP_MARGIN: Final = 256
+_MOST_WAITING: Final = 8  # requests of one connection that wait for the one before them, before it is read no further
 _DISCARD_SECONDS: Final = 10.0
+_WIRE_PER_BODY: Final = 9  # bytes on the wire for one of the body, were it sent in chunks of one
+_VERSIONS: Final = ("1.1", "1.0")
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _KNOWN_URL_BYTES: Final = 128  # most requests have one of a few targets, and those are short
+_OFFER: Final = b"x-offer"
 _upgrade_header = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
@@ -60,9 +65,21 @@ class _TooManyHeaders(Exception):
     """Raised through the parser, which hands it on as the cause of its own error."""
 
 
+class _OtherVersion(Exception):
+    """HTTP/0.9 has no status to be refused with, and no later version begins with such a line."""
+
+
+class _EarlyFrames(Exception):
+    """Bytes after the head of a websocket's handshake, which is not answered yet."""
+
+
 class BrokenHttp(InvalidRequest):
     code: ClassVar[str] = "invalid_http"
     default_message: ClassVar[str] = "This is not an HTTP request."
+
+
+class BrokenHandshake(InvalidRequest):
+    code: ClassVar[str] = "invalid_handshake"
 
 
 class TooManyConnections(Unavailable):
@@ -141,6 +158,21 @@ class LeanCycle(RequestResponseCycle):
                 self.transport.close()
             self.on_response()
 
+    @property
+    def congested(self) -> bool:
+        """The client has not yet taken what it was sent before."""
+        return self.flow.write_paused
+
+    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """A whole response at once, without a task."""
+        if self.disconnected or self.transport.is_closing():
+            self.disconnected = True
+        else:
+            self.response_started = True
+            self._head = self._render_head(status, headers)
+            self._send_body(body, more=False)
+        self.on_response = _nothing  # as uvicorn does at the end of a task: no circle is left
+
     def write(self, data: bytes) -> bool:
         """Write bytes of a chunked body whose head has been sent; False once the client does not keep up."""
         if self.disconnected or self._head or not self.chunked_encoding:
@@ -166,18 +198,20 @@ class GuardedProtocol(HttpToolsProtocol):
 
     limits: ClassVar[ProtocolLimits] = ProtocolLimits()
     clients: ClassVar[ClientGuard | None] = None
+    websocket_class: ClassVar[type[GuardedWebSocket]] = GuardedWebSocket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
         self._running: LeanCycle | None = None  # the request that is answered; later ones wait in `pipeline`
+        self._unstarted: tuple[LeanCycle, Any] | None = None  # a request whose head has come, in this very read
         self._in_message = False
         self._head_since: float | None = self.loop.time()  # waiting for the rest of a head since then
         self._head_bytes = 0
         self._idle_since: float | None = None  # between requests since then
         self._discarded = 0
         self._discarding_since: float | None = None
-        self._chunk_empty = False  # a chunk has begun and nothing of it has come: if it is the last, trailers come now
-        self._trailer_bytes = 0
+        self._wire_bytes = self._body_bytes = 0  # of the body: as it came, and without its framing
+        self._websocket_app: Any = None  # a websocket is asked for, and this is to have it
         self._counted: str | None = None  # the client that this connection counts for
         self._proxy: str | None = None  # a trusted proxy: its requests count, each for its own client
         over = len(self.connections) - self.limits.connection_cap
@@ -233,33 +267,46 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._idle_since = None
+        if self._websocket_app is not None:
+            return  # the connection is being closed
         if not self._in_message and (b"pgrade:" in data or b"PGRADE:" in data):
             data = _without_upgrade(data)
-        chunk_empty = self._chunk_empty
+        in_body = self._in_message and self._head_since is None
+        self._wire_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._end_with(HeadTooLarge() if isinstance(error.__context__, _TooManyHeaders) else BrokenHttp())
+            self._unstarted = None  # what came before the fault in the same read is not believed either
             return
-        except httptools.HttpParserUpgrade:
-            pass  # refused by going on as if it had not been offered
+        except httptools.HttpParserUpgrade as upgrade:
+            # Refused by going on as if it had not been offered.
+            if self._asked_for_websocket() and upgrade.args[0] < len(data):
+                self._end_with(BrokenHttp())  # bytes after the head, which is not answered yet
+                return
+        if self._asked_for_websocket():
+            self._become_websocket()
+            return
+        unstarted, self._unstarted = self._unstarted, None
+        if unstarted is not None:
+            self._start(*unstarted)
         if self._head_since is not None:
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes:
                 self._end_with(HeadTooLarge())
-        elif chunk_empty and self._chunk_empty:
-            self._trailer_bytes += len(data)
-            if self._trailer_bytes > self.limits.head_bytes:
-                self.transport.abort()
+        elif in_body and self._wire_bytes > self.limits.head_bytes + _WIRE_PER_BODY * self._body_bytes:
+            self.transport.abort()  # trailers, or extensions of chunks, without end
         elif not self._in_message and not _answering(self.cycle) and self._idle_since is None:
             self._head_since = self.loop.time()  # blank lines: a head is on its way
 
     def on_message_begin(self) -> None:
+        if self._asked_for_websocket():
+            raise _EarlyFrames
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
         self._in_message = True
-        self._head_bytes = 0
+        self._head_bytes = self._wire_bytes = self._body_bytes = 0
         if self._head_since is None:
             self._head_since = self.loop.time()
 
@@ -270,15 +317,13 @@ class GuardedProtocol(HttpToolsProtocol):
             raise _TooManyHeaders
         super().on_header(name, value)
 
-    def on_chunk_header(self) -> None:
-        self._chunk_empty = True
-        self._trailer_bytes = 0
-
     def on_headers_complete(self) -> None:
         """As uvicorn's, less what the relay has no use for (websockets, root path, its concurrency limit)."""
         self._head_since = None
         parser = self.parser
         version = parser.get_http_version()
+        if version not in _VERSIONS:
+            raise _OtherVersion
         url = self.url
         path, raw_path, query = _split_known_url(url) if len(url) < _KNOWN_URL_BYTES else _split_url(url)
         scope: dict[str, Any] = {
@@ -299,6 +344,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self.scope = scope  # type: ignore[assignment]  # ASGI leaves room for a server's own keys
         app = self.app if self._proxy is None else self._app_for_proxied(scope)
         before: RequestResponseCycle | None = self.cycle
+        if (
+            self.takes_websocket(path)
+            and scope["method"] == "GET"
+            and not _answering(before)
+            and self._wants_websocket()
+        ):
+            self._websocket_app = app
+            return
         self.cycle = cycle = LeanCycle(
             scope=self.scope,
             transport=self.transport,
@@ -315,11 +368,52 @@ class GuardedProtocol(HttpToolsProtocol):
         scope[ON_LEAVING] = cycle.on_leaving
         scope[WRITE] = cycle.write
         if _answering(before):
-            self.flow.pause_reading()  # pipelined: its turn comes when the one before it is answered
+            # Pipelined: its turn comes when the one before it is answered. As long as it is read on, a client that
+            # leaves is noticed.
+            if len(self.pipeline) >= _MOST_WAITING:
+                self.flow.pause_reading()
             self.pipeline.appendleft((cycle, app))
         else:
             self._running = cycle
+            self._unstarted = (cycle, app)
+
+    def _start(self, cycle: LeanCycle, app: Any) -> None:
+        """Begin to answer: without a task where the application can (Door.quick), else in one."""
+        quick = None if cycle.more_body else getattr(app, "quick", None)
+        if quick is not None and quick(cycle, partial(self._start_asgi_task, cycle)):
+            self.flow.resume_reading()  # which a large body has paused
+        else:
             self._start_asgi_task(cycle, app)
+
+    def _asked_for_websocket(self) -> bool:
+        return self._websocket_app is not None
+
+    def takes_websocket(self, path: str) -> bool:
+        """Whether a websocket may be opened at this address."""
+        return path == REALTIME
+
+    def _wants_websocket(self) -> bool:
+        """Refused connections are told so in HTTP."""
+        return self.app is self.config.loaded_app and offers_websocket(self.headers, offer=_OFFER)
+
+    def _become_websocket(self) -> None:
+        """Hand the connection over, with the request as it was."""
+        fault = handshake_fault(self.headers)
+        if fault is not None:
+            self._end_with(BrokenHandshake(f"This is not the beginning of a websocket. {fault}"))
+            return
+        self.connections.discard(self)
+        websocket = self.websocket_class(self.config, self.server_state, self.app_state, self.loop)
+        websocket.app = self._websocket_app
+        websocket.on_lost = self.forget_client
+        websocket.connection_made(self.transport)
+        lines = [b"GET ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            lines += [b"upgrade" if name == _OFFER else name, b": ", value, b"\r\n"]
+        websocket.data_received(b"".join([*lines, b"\r\n"]))
+        self.transport.set_protocol(websocket)
+        if not websocket.handshake_initiated:
+            self.transport.close()
 
     def _app_for_proxied(self, scope: dict[str, Any]) -> Any:
         """The application, with the request counted for the client that the proxy names."""
@@ -332,7 +426,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return _counted(self.app, clients, client_name(host))
 
     def on_body(self, body: bytes) -> None:
-        self._chunk_empty = False
+        self._body_bytes += len(body)
         if self.cycle.response_complete:
             # Refused before it was whole. The rest is read and thrown away for a while: closing on
             # unread bytes would reset the connection, and the client would never see the refusal.
@@ -342,10 +436,11 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_message = self._chunk_empty = False
+        self._in_message = False
         self._discarding_since = None
         self._discarded = 0
-        super().on_message_complete()
+        if not self._asked_for_websocket():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
@@ -355,7 +450,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._running = cast(LeanCycle, cycle)
-            self._start_asgi_task(cycle, app)
+            self._start(self._running, app)
         else:
             now = self._idle_since = self.loop.time()
             if self._in_message:
@@ -367,10 +462,16 @@ class GuardedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self._end_with(BrokenHttp())
 
+    def _unheard(self, cycle: RequestResponseCycle) -> bool:
+        """Whether a request cannot have an answer yet: it is not whole, or what it came with is broken."""
+        if self._unstarted is not None:
+            return True
+        return cycle is self._running and cycle.more_body and not cycle.response_started
+
     def _end_with(self, error: GatehouseError) -> None:
         if self.transport.is_closing():
             return
-        if _answering(self.cycle):
+        if _answering(self.cycle) and not self._unheard(self.cycle):
             self.transport.abort()  # an answer is under way; a second one inside it would corrupt it
             return
         body = render_openai(error)
@@ -378,6 +479,10 @@ class GuardedProtocol(HttpToolsProtocol):
         lines = [STATUS_LINE[error.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body]
         self.transport.write(b"".join(lines))
         self.transport.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def with_limits(limits: ProtocolLimits, clients: ClientGuard | None = None) -> type[GuardedProtocol]:
@@ -410,7 +515,7 @@ def _without_upgrade(data: bytes) -> bytes:
     head_end = data.find(b"\r\n\r\n")
     if head_end < 0:
         head_end = len(data)
-    return _upgrade_header.sub(b"\r\nx-offer:", data[:head_end]) + data[head_end:]
+    return _upgrade_header.sub(b"\r\n%b:" % _OFFER, data[:head_end]) + data[head_end:]
 
 
 def _refuse_with(error: GatehouseError, *, close: bool) -> Any:

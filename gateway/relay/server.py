@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from gateway.relay.clients import ClientGuard
 from gateway.relay.door import Door
 from gateway.relay.protocol import GuardedProtocol, ProtocolLimits, with_limits
+from gateway.relay.websocket import MESSAGE_BYTES
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,7 @@ class ServerLimits:
     connection_cap: int = 4096
     drain_notice_seconds: float = 5.0
     drain_deadline_seconds: float = 45.0
+    message_bytes: int = MESSAGE_BYTES  # of one websocket message
 
 
 @dataclass(slots=True)
@@ -152,7 +154,9 @@ class RelayServer(uvicorn.Server):
                 clients,
             ),
             loop="uvloop",
-            ws="none",
+            ws="none",  # the protocol above takes them over itself, where there is something to be had
+            ws_max_size=limits.message_bytes,
+            ws_per_message_deflate=False,  # small events: it would cost memory for each connection, and gain little
             lifespan="off",
             interface="asgi3",
             log_config=None,
@@ -198,6 +202,7 @@ class RelayServer(uvicorn.Server):
             server.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
+        self._door.close_idle()
         loop = asyncio.get_running_loop()
         hurried = self._signals
         if not await self._idle_by(loop.time() + self._limits.drain_deadline_seconds, hurried=hurried):
@@ -215,7 +220,7 @@ class RelayServer(uvicorn.Server):
     async def _idle_by(self, deadline: float, *, hurried: int | None = None) -> bool:
         """Wait until no request is under way; False at loop time `deadline`, or on a further signal."""
         loop = asyncio.get_running_loop()
-        while self.server_state.tasks:
+        while self.server_state.tasks or self._door.in_flight:  # a request may be under way without a task
             if loop.time() >= deadline or (hurried is not None and self._signals > hurried):
                 return False
             await asyncio.sleep(_POLL_SECONDS)

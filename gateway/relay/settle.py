@@ -166,7 +166,7 @@ class SpoolTicket:
         self._opened = opened
         self._settled = False
 
-    async def settle(self, settlement: Settlement) -> None:
+    def settle(self, settlement: Settlement) -> None:
         if not self._settled:
             self._settled = True
             self._settler.settle(self._opened, settlement)

@@ -86,6 +86,15 @@ class UpstreamClient:
         connection = await pool.acquire(connect_seconds, fresh=False)
         return PendingResponse(pool, connection, head, body, connect_seconds, reused=False)
 
+    def send_now(self, origin: Origin, head: bytes, body: bytes, *, connect_seconds: float) -> "PendingResponse | None":
+        """`send` over a connection that is open and idle; None where there is none."""
+        pool = self._pools.get(origin)
+        connection = pool.take() if pool is not None else None
+        if pool is None or connection is None:
+            return None
+        self.counters.reused += 1
+        return PendingResponse(pool, connection, head, body, connect_seconds, reused=True)
+
     async def request(
         self, origin: Origin, head: bytes, body: bytes, *, connect_seconds: float, head_seconds: float
     ) -> UpstreamResponse:
@@ -168,6 +177,11 @@ class PendingResponse:
         self._connection = await self._pool.acquire(self._connect_seconds, fresh=True)
         self._response = self._connection.start(self._head, self._body)
         return self._response if await self._response.wait_head(seconds, soft=soft) else None
+
+    @property
+    def response(self) -> UpstreamResponse:
+        """What has come of the response; its head may still be missing."""
+        return self._response
 
     def fail(self, error: UpstreamError) -> None:
         """End it with `error`; a pending `wait` raises it."""

@@ -56,7 +56,7 @@ def a_settlement(outcome: Outcome = Outcome.SUCCESS, **more: object) -> Settleme
 
 async def test_the_row_says_what_happened(desk: Desk) -> None:
     request = desk.request()
-    await desk.settler.open(request, PRINCIPAL, PARSED).settle(a_settlement(engine_request_id="cmpl-1", attempts=2))
+    desk.settler.open(request, PRINCIPAL, PARSED).settle(a_settlement(engine_request_id="cmpl-1", attempts=2))
     (row,) = desk.rows()
     assert (row.id, row.sequence, row.process_id) == (request.request_id, 1, desk.spool.process_id)
     assert (row.tenant_id, row.key_id, row.model) == (PRINCIPAL.tenant_id, PRINCIPAL.key_id, "tiny")
@@ -68,21 +68,21 @@ async def test_the_row_says_what_happened(desk: Desk) -> None:
 
 async def test_nothing_said_stays_nothing_and_zero_stays_zero(desk: Desk) -> None:
     for usage in (Usage(), Usage(0, 0, 0, UsageSource.ENGINE)):
-        await desk.settler.open(desk.request(), PRINCIPAL, PARSED).settle(a_settlement(usage=usage))
+        desk.settler.open(desk.request(), PRINCIPAL, PARSED).settle(a_settlement(usage=usage))
     assert [(r.output_tokens, r.usage_source) for r in desk.rows()] == [(None, "none"), (0, "engine")]
 
 
 async def test_the_first_settlement_counts(desk: Desk) -> None:
     ticket = desk.settler.open(desk.request(), PRINCIPAL, PARSED)
-    await ticket.settle(a_settlement(Outcome.CANCELLED))
-    await ticket.settle(a_settlement())
+    ticket.settle(a_settlement(Outcome.CANCELLED))
+    ticket.settle(a_settlement())
     assert [row.outcome for row in desk.rows()] == ["cancelled"]
     assert desk.told == 1
 
 
 async def test_what_an_engine_says_is_made_storable(desk: Desk) -> None:
     ticket = desk.settler.open(desk.request(), PRINCIPAL, PARSED)
-    await ticket.settle(a_settlement(engine_request_id="a\x00b\ud800" + "c" * 300, error_code="x" * 100))
+    ticket.settle(a_settlement(engine_request_id="a\x00b\ud800" + "c" * 300, error_code="x" * 100))
     (row,) = desk.rows()
     assert row.engine_request_id == ("ab?" + "c" * 300)[:200]
     assert row.error_code == "x" * 64
@@ -100,7 +100,7 @@ async def test_without_room_a_request_is_told_503(tmp_path: Path) -> None:
         _open_all(desk, tickets)
     assert (refused.value.status, refused.value.retry_after_seconds) == (503, 5)
     for ticket in tickets:
-        await ticket.settle(a_settlement())
+        ticket.settle(a_settlement())
     assert desk.spool.last_sequence == len(tickets)
     assert not await desk.settler.close()
 
@@ -119,7 +119,7 @@ async def test_rows_come_to_the_disk_soon_and_one_sync_at_a_time(desk: Desk, mon
     monkeypatch.setattr(desk.spool, "sync", slow_sync)
     queued = desk.settler._thread._work_queue
     for _ in range(5):
-        await desk.settler.open(desk.request(), PRINCIPAL, PARSED).settle(a_settlement())
+        desk.settler.open(desk.request(), PRINCIPAL, PARSED).settle(a_settlement())
         await asyncio.sleep(0.06)  # longer than the batch's time
     assert queued.qsize() == 0
     release.set()

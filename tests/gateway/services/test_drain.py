@@ -101,7 +101,7 @@ class Door:
 
     async def serve(self, count: int) -> None:
         for _ in range(count):
-            await self.open().settle(
+            self.open().settle(
                 Settlement(Outcome.SUCCESS, 200, Usage(1, None, 2, UsageSource.ENGINE), 0.1, ttft_seconds=0.01)
             )
 

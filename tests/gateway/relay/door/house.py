@@ -20,6 +20,7 @@ from gateway.relay.door import Door, DoorLimits
 from gateway.relay.exchange import Deadlines
 from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, Settlement, SlimRequest, Work
 from gateway.relay.routes import ENGINE_PATHS
+from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.server import RelayServer, ServerLimits, listen
 from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
@@ -70,8 +71,7 @@ class NotedTicket:
     settlements: list[Settlement]
     settled: bool = False
 
-    async def settle(self, settlement: Settlement) -> None:
-        await asyncio.sleep(0)
+    def settle(self, settlement: Settlement) -> None:
         if not self.settled:
             self.settled = True
             self.settlements.append(settlement)
@@ -87,8 +87,21 @@ class OpenPipeline:
     defect: Exception | None = None
     hold: asyncio.Event | None = None
     interpreter: Interpreter = field(default_factory=Interpreter)
+    quick: bool = True  # requests are begun without a task
     prepared: int = 0
     admitted: int = 0
+
+    def prepare_now(self, request: SlimRequest) -> Ready | None:
+        if not self.quick or self.defect or self.hold or self.refuse or request.api not in ENGINE_PATHS:
+            return None
+        try:
+            parsed = parse_body(request.api, request.body)
+        except GatehouseError:
+            return None
+        self.prepared += 1
+        self.admitted += 1
+        work = Work(request.api, request.path, request.body, parsed)
+        return Ready(request, PRINCIPAL, work, self.picker, NotedTicket(self.settlements))
 
     async def prepare(self, request: SlimRequest) -> Decision:
         self.prepared += 1
@@ -213,6 +226,7 @@ class DoorHouse:
         authorization: str | None = None,
         deadlines: Deadlines | None = None,
         door_limits: DoorLimits | None = None,
+        realtime_limits: RealtimeLimits | None = None,
         limits: ServerLimits | None = None,
         upstream_limits: UpstreamLimits | None = None,
         readiness: Callable[[], str | None] = lambda: None,
@@ -220,7 +234,15 @@ class DoorHouse:
         endpoints = [endpoint(port, served_name=served_name, authorization=authorization) for port in engine_ports]
         pipeline = OpenPipeline(FirstPicker(endpoints))
         client = UpstreamClient(upstream_limits)
-        door = Door(pipeline, client, SystemClock(), deadlines=deadlines, limits=door_limits, readiness=readiness)
+        door = Door(
+            pipeline,
+            client,
+            SystemClock(),
+            deadlines=deadlines,
+            limits=door_limits,
+            realtime_limits=realtime_limits,
+            readiness=readiness,
+        )
         port = free_port()
         server = RelayServer(
             door, listen("127.0.0.1", port, folder / "run"), limits or ServerLimits(drain_notice_seconds=0)
