@@ -177,6 +177,24 @@ class Environment:
         "PEM file with certificates that engines behind https may be signed by, beside those that the system trusts.",
         default=None,
     )
+    realtime_idle_seconds: float = setting(
+        "GATEHOUSE_REALTIME_IDLE_SECONDS",
+        "Silence of a client after which its /v1/realtime connection is closed.",
+        default=900.0,
+        minimum=1,
+    )
+    realtime_message_bytes: int = setting(
+        "GATEHOUSE_REALTIME_MESSAGE_BYTES",
+        "Largest message of a client on /v1/realtime, bytes.",
+        default=1024 * 1024,
+        minimum=1024,
+    )
+    realtime_conversation_bytes: int = setting(
+        "GATEHOUSE_REALTIME_CONVERSATION_BYTES",
+        "Largest conversation on /v1/realtime, and largest answer in one, bytes; it is kept in memory.",
+        default=4 * 1024 * 1024,
+        minimum=4096,
+    )
     drain_notice_seconds: float = setting(
         "GATEHOUSE_DRAIN_NOTICE_SECONDS",
         "After SIGTERM: how long /readyz says no while requests are still taken.",

@@ -35,6 +35,8 @@ from gateway.relay.outbox import Outbox
 from gateway.relay.picker import Balancer
 from gateway.relay.pipeline import Pipeline
 from gateway.relay.plan import Ready
+from gateway.relay.realtime.connection import RealtimeLimits
+from gateway.relay.realtime.session import SessionLimits
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
 from gateway.relay.spool import Spool, SpoolFull
@@ -193,6 +195,16 @@ def build_client_guard(environment: Environment, *, door: str) -> ClientGuard:
         return ClientGuard(environment.client_connection_cap, environment.trusted_proxies, on_refusal=refused)
     except ValueError as error:
         raise SettingsError(f"GATEHOUSE_TRUSTED_PROXIES: {error}") from error
+
+
+def build_realtime_limits(environment: Environment) -> RealtimeLimits:
+    """Bounds on a conversation over a websocket, at both doors."""
+    return RealtimeLimits(
+        idle_seconds=environment.realtime_idle_seconds,
+        message_bytes=environment.realtime_message_bytes,
+        send_deadline_seconds=environment.send_deadline_seconds,
+        session=SessionLimits(conversation_bytes=environment.realtime_conversation_bytes),
+    )
 
 
 def build_relay_runtime(environment: Environment) -> RelayRuntime:

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from gateway.relay.plan import Endpoint, SlimRequest
+from gateway.relay.plan import Endpoint, SlimRequest, TrafficClass
 
 _PASSED: Final = {
     # W3C trace context, as its grammar has it, so that an engine's spans join the caller's trace.
@@ -29,12 +29,15 @@ def request_head(
 ) -> bytes:
     """Request line and headers, up to and including the blank line.
 
-    `seconds_left` is how long the answer is waited for: an engine that looks need not go on after that.
+    `seconds_left` is how long the answer is waited for: an engine that looks need not go on after that. Who is more or
+    less urgent than usual is said as `x-gatehouse-class: p0` or `p2`, for what stands before an engine and looks.
     """
     trace = b""
     for name, value in request.headers:
         if name in _PASSED and _PASSED[name].fullmatch(value):
             trace += b"%b: %b\r\n" % (name, value)
+    if request.traffic_class is not TrafficClass.STANDARD:
+        trace += b"x-gatehouse-class: %b\r\n" % request.traffic_class.encode()
     return b"%b%bx-request-id: %b\r\nx-request-deadline-ms: %d\r\ncontent-length: %d\r\n%b\r\n" % (
         _fixed_head(method, endpoint.host, endpoint.port, endpoint.base_path + path, endpoint.authorization),
         b"accept: text/event-stream\r\n" if stream else b"accept: application/json\r\n",

@@ -3,16 +3,20 @@
 import pytest
 
 from core.ids import uuid7
-from gateway.relay.plan import Api, Endpoint, SlimRequest
+from gateway.relay.plan import Api, Endpoint, SlimRequest, TrafficClass
 from gateway.relay.request_head import request_head
 
 REQUEST_ID = uuid7()
 
 
 def lines(
-    *headers: tuple[bytes, bytes], host: str = "engine", base_path: str = "", authorization: str | None = None
+    *headers: tuple[bytes, bytes],
+    host: str = "engine",
+    base_path: str = "",
+    authorization: str | None = None,
+    traffic_class: TrafficClass = TrafficClass.STANDARD,
 ) -> list[str]:
-    request = SlimRequest(REQUEST_ID, Api.CHAT, "/v1/chat/completions", headers, b"{}", 0.0)
+    request = SlimRequest(REQUEST_ID, Api.CHAT, "/v1/chat/completions", headers, b"{}", 0.0, traffic_class)
     endpoint = Endpoint(uuid7(), uuid7(), "vllm", host, 8000, base_path, "served", authorization)
     head = request_head(
         request, endpoint, method="POST", path=request.path, stream=True, body_bytes=2, seconds_left=1.5
@@ -58,3 +62,9 @@ def test_trace_context_passes_when_it_is_one() -> None:
 def test_an_endpoint_cannot_add_lines(bad: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="cannot be written"):
         lines(**bad)
+
+
+@pytest.mark.parametrize(("traffic_class", "told"), [(TrafficClass.REALTIME, "p0"), (TrafficClass.BACKGROUND, "p2")])
+def test_only_unusual_urgency_is_told(traffic_class: TrafficClass, told: str) -> None:
+    assert set(lines(traffic_class=traffic_class)) - set(lines()) == {f"x-gatehouse-class: {told}"}
+    assert lines((b"x-gatehouse-class", b"p0")) == lines()
