@@ -100,11 +100,10 @@ class StoredResponses:
             raise
 
     async def _answer(self, method: str, request: SlimRequest, query: bytes) -> bytes:
-        parts = _parts(request.path)
-        if parts is None:
+        parts, allowed = _parts(request.path), stored_methods(request.path)
+        if parts is None or not allowed:
             raise NotFound
         name, rest = parts
-        allowed = stored_methods(request.path)
         if method.encode() not in allowed.split(b", "):
             raise MethodNotAllowed(headers=((b"allow", allowed),))
         digest = await self._resolve(self._authentication.credential(request))

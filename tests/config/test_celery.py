@@ -4,6 +4,7 @@ import pytest
 
 from config.celery import app
 from core.tasks import prune_changes
+from gateway.tasks import delete_expired_responses
 from tenants.tasks import ensure_partitions, prune_marks
 
 
@@ -19,5 +20,7 @@ def test_tasks_may_run_twice() -> None:
     ensure_partitions()
     assert ensure_partitions() == []
     assert prune_marks() == 0
+    delete_expired_responses()
+    assert delete_expired_responses() == 0
     prune_changes()
     assert prune_changes() == 0

@@ -148,7 +148,6 @@ def test_a_real_engine_answers_and_the_conversation_goes_on(rooms: Rooms, door: 
     assert client.responses.retrieve(final.id).output_text == final.output_text
 
 
-@pytest.mark.shows("G2")
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_ledger_has_the_usage_in_its_own_words(rooms: Rooms, stream: bool) -> None:
     rooms.engine.script = streams(*chunks({"content": "Hi"})) if stream else answers(completion({"content": "Hi"}))
@@ -243,6 +242,17 @@ def test_stored_answers_are_read_listed_and_deleted(rooms: Rooms, door: str) -> 
             call_again(made.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.create(model="double", input="x", previous_response_id=made.id)
+
+
+def test_both_doors_say_the_same_of_a_stored_answer(rooms: Rooms) -> None:
+    rooms.engine.script = answers(completion({"content": "Hi"}))
+    made = rooms.client().responses.create(model="double", input="x")
+    with rooms.house.client() as relay, rooms.house.client(door="web") as web:
+        for method in ("GET", "HEAD", "OPTIONS", "PUT", "POST"):
+            for path in ("", "/input_items", "/input_items?limit=x", "/input_items?order=asc", "/cancel", "/other", "/"):
+                said = [client.request(method, f"/v1/responses/{made.id}{path}") for client in (relay, web)]
+                first, second = ((a.status_code, a.content, a.headers.get("allow")) for a in said)
+                assert first == second, (method, path)
 
 
 def test_items_may_be_referred_to(rooms: Rooms) -> None:

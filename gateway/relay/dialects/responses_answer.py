@@ -166,7 +166,10 @@ def call_name(response_id: UUID, place: int) -> str:
 
 
 def output_items(said: Said, logprobs: list[dict[str, Any]], response_id: UUID, status: str) -> list[dict[str, Any]]:
-    """What the model said, as items. An answer without anything is an empty message."""
+    """What the model said, as items; only the last one can have been cut (`status`).
+
+    An answer without anything is an empty message.
+    """
     items: list[dict[str, Any]] = []
 
     def name(kind: str) -> str:
@@ -179,9 +182,10 @@ def output_items(said: Said, logprobs: list[dict[str, Any]], response_id: UUID, 
         parts = [refusal_part(said.refusal)] if said.refusal else []
         if said.content or not parts:
             parts.insert(0, text_part(said.content or "", logprobs))
-        items.append(message_item(name("message"), parts, status))
-    for call in calls:
+        items.append(message_item(name("message"), parts, "completed" if calls else status))
+    for number, call in enumerate(calls, 1):
         function = call.function or Function()
         call_id = call.id or call_name(response_id, len(items))
-        items.append(call_item(name("function_call"), call_id, function.name or "", function.arguments or "", status))
+        ended = status if number == len(calls) else "completed"
+        items.append(call_item(name("function_call"), call_id, function.name or "", function.arguments or "", ended))
     return items

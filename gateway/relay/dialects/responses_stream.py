@@ -191,7 +191,7 @@ class ResponsesStream:
             self._text_item(_TEXT)  # an answer without anything is an empty message
         self._close_text(status)
         for index, call in self._calls.values():
-            self._output[index] = call.close(status)
+            self._output[index] = call.close(status if index == len(self._output) - 1 else "completed")
         output = [item for item in self._output if item is not None]
         response = await self._finish(output, self._finish_reason, self._usage)
         self._events.add(f"response.{status}", response=response)

@@ -238,3 +238,23 @@ def test_revoked_keys_are_listed_when_asked_for(acme: Tenant) -> None:
     client.delete(f"/api/tenants/acme/keys/{key.pk}/")
     assert client.get("/api/tenants/acme/keys/").json()["results"] == []
     assert len(client.get("/api/tenants/acme/keys/?revoked=true").json()["results"]) == 1
+
+
+@pytest.mark.parametrize("role", [*TenantRole, None])
+def test_owners_and_admins_say_how_long_responses_are_kept(acme: Tenant, role: TenantRole | None) -> None:
+    client = _member(acme, role)[1] if role else _client(_user("stranger"))
+    answer = client.patch("/api/tenants/acme/", {"response_retention_days": 3}, format="json")
+    acme.refresh_from_db()
+    if role in (TenantRole.OWNER, TenantRole.ADMIN):
+        assert (answer.status_code, answer.json()["response_retention_days"]) == (200, 3)
+        assert acme.response_retention_days == 3
+    else:
+        assert answer.status_code == (403 if role else 404)
+        assert acme.response_retention_days == 30
+
+
+@pytest.mark.parametrize("days", [-1, 4000, "x", None])
+def test_a_wrong_retention_is_named(operator: APIClient, acme: Tenant, days: object) -> None:
+    refused = operator.patch("/api/tenants/acme/", {"response_retention_days": days}, format="json")
+    assert refused.status_code == 400
+    assert list(refused.json()["errors"]) == ["response_retention_days"]

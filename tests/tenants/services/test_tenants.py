@@ -14,6 +14,7 @@ from tenants.services import (
     create_user,
     grant_model,
     remove_grant,
+    set_response_retention,
     set_tenant_state,
 )
 
@@ -116,3 +117,20 @@ def test_a_wrong_grant_is_refused(pattern: str, actions: list[str], field: str) 
     with pytest.raises(InvalidInput) as refused:
         grant_model(tenant, model_pattern=pattern, actions=actions, actor=SYSTEM)
     assert refused.value.field == field
+
+
+def test_retention_is_audited_and_published_once() -> None:
+    tenant = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    before = current_epoch(Section.GRANTS)
+    assert set_response_retention(tenant, 7, actor=SYSTEM).response_retention_days == 7
+    set_response_retention(tenant, 7, actor=SYSTEM)
+    assert current_epoch(Section.GRANTS) == before + 1
+    audit = AuditEvent.objects.get(action="tenant.response_retention_changed")
+    assert (audit.tenant_id, audit.before, audit.after) == (tenant.pk, {"days": 30}, {"days": 7})
+
+
+@pytest.mark.parametrize("days", [-1, 3651])
+def test_a_retention_out_of_bounds_is_refused(days: int) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        set_response_retention(create_tenant(slug="acme", name="Acme", actor=SYSTEM), days, actor=SYSTEM)
+    assert refused.value.field == "response_retention_days"
