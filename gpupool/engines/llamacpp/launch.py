@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from gpupool.engines.arguments import parse_struct
 from gpupool.engines.base import (
     ArtefactRefused,
     EngineArgs,
@@ -96,14 +97,7 @@ class LlamaCppLaunch:
 
 def parse_args(engine_args: EngineArgs) -> LlamaCppArgs:
     """Raises EngineArgumentsRefused with a sentence that names the argument and what it may be."""
-    known = LlamaCppArgs.__struct_fields__
-    for name in engine_args:
-        if name not in known:
-            raise EngineArgumentsRefused(f"llama.cpp takes no argument {name!r}; it takes {', '.join(known)}.")
-    try:
-        args = msgspec.convert(dict(engine_args), LlamaCppArgs)
-    except msgspec.ValidationError as error:
-        raise EngineArgumentsRefused(f"llama.cpp does not take these arguments: {error}.") from error
+    args = parse_struct(engine_args, LlamaCppArgs, "llama.cpp")
     if args.n_ctx // args.n_parallel < 64:
         raise EngineArgumentsRefused(
             f"llama.cpp shares n_ctx {args.n_ctx} among n_parallel {args.n_parallel} slots: "

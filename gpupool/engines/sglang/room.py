@@ -5,6 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.sglang.control import SglangControl
 from gpupool.engines.sglang.generate import SglangGenerateWire
+from gpupool.engines.sglang.launch import SglangLaunch
 from gpupool.engines.sglang.wire import SglangWire
 
 _CONTROLS: Final = frozenset({Capability.LOAD, Capability.SLEEP, Capability.ADAPTERS})
@@ -13,6 +14,7 @@ ROOM: Final = Engine(
     "sglang",
     "SGLang",
     SglangWire(),
+    SglangLaunch(),
     control=SglangControl(),
     capabilities=_CONTROLS
     | {
@@ -21,6 +23,7 @@ ROOM: Final = Engine(
         Capability.EMBEDDINGS,
         Capability.RERANK,
         Capability.TOKENIZE,
+        Capability.LAUNCH,
     },
     translates=frozenset({Capability.RERANK, Capability.TOKENIZE}),
     versions=">=0.5",  # dynamic adapters, /tokenize

@@ -4,13 +4,17 @@ from typing import Final
 
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.tgi.generate import TgiGenerateWire
+from gpupool.engines.tgi.launch import TgiLaunch
 from gpupool.engines.tgi.wire import TgiWire
 
 ROOM: Final = Engine(
     "tgi",
     "Text Generation Inference",
     TgiWire(),
-    capabilities=frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.TOKENIZE, Capability.LOAD}),
+    TgiLaunch(),
+    capabilities=frozenset(
+        {Capability.CHAT, Capability.COMPLETIONS, Capability.TOKENIZE, Capability.LOAD, Capability.LAUNCH}
+    ),
     translates=frozenset({Capability.TOKENIZE}),
     versions=">=2.2",  # /v1/completions, /chat_tokenize
 )

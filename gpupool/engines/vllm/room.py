@@ -5,12 +5,14 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.vllm.control import VllmControl
 from gpupool.engines.vllm.generate import VllmGenerateWire
+from gpupool.engines.vllm.launch import VllmLaunch
 from gpupool.engines.vllm.wire import VllmWire
 
 ROOM: Final = Engine(
     "vllm",
     "vLLM",
     VllmWire(),
+    VllmLaunch(),
     control=VllmControl(),
     capabilities=frozenset(
         {
@@ -22,9 +24,10 @@ ROOM: Final = Engine(
             Capability.LOAD,
             Capability.SLEEP,
             Capability.ADAPTERS,
+            Capability.LAUNCH,
         }
     ),
-    versions=">=0.6.4",  # the first whose adapters can be loaded while it runs and that knows /rerank's siblings
+    versions=">=0.10",  # /v1/rerank, the options it is started with
 )
 
 GENERATE: Final = Engine(

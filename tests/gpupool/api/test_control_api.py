@@ -172,7 +172,7 @@ def test_a_version_is_made_scaled_and_retired(operator: APIClient) -> None:
     ("change", "field"),
     [
         ({"engine": "quantum"}, "engine"),
-        ({"engine": "vllm"}, "engine"),  # the pool cannot start it yet
+        ({"engine": "ollama"}, "engine"),  # the pool does not start it
         ({"artefact_uri": "http://host/m.gguf"}, "artefact_uri"),
         ({"memory_bytes": 0}, "memory_bytes"),
         ({"engine_args": {"no_such_argument": 1}}, "engine_args"),

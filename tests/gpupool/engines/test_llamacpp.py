@@ -50,6 +50,20 @@ def test_a_plan_says_how_to_start_it() -> None:
     assert (plan.port, plan.slots) == (21_001, 4)
 
 
+def test_a_plan_for_embeddings_ranks_and_adapters() -> None:
+    plain = LlamaCppLaunch().plan(request()).argv
+    assert "--embeddings" not in plain
+    assert option(plain, "--pooling") is None
+    embeds = LlamaCppLaunch().plan(request(engine_args={"embeddings": True, "pooling": "cls"})).argv
+    assert "--embeddings" in embeds
+    assert option(embeds, "--pooling") == "cls"
+    ranks = LlamaCppLaunch().plan(request(engine_args={"reranking": True})).argv
+    assert "--embeddings" in ranks
+    assert option(ranks, "--pooling") == "rank"
+    adapts = LlamaCppLaunch().plan(request(engine_args={"lora_adapters": "/a b.gguf, /c.gguf"})).argv
+    assert [adapts[i + 1] for i, word in enumerate(adapts) if word == "--lora"] == ["/a b.gguf", "/c.gguf"]
+
+
 @pytest.mark.shows("P10")
 def test_gpus_are_named_by_uuid_in_pci_order() -> None:
     env = LlamaCppLaunch().plan(request((GPU_B, GPU_A))).env
@@ -75,6 +89,12 @@ def test_an_engine_on_the_cpu_sees_no_gpu() -> None:
         ({"n_parallel": True}, "$.n_parallel"),
         ({"n_threads": 1.5}, "$.n_threads"),
         ({"n_ctx": 128, "n_parallel": 16}, "under 64 tokens are left"),
+        ({"pooling": "mean"}, "only together with embeddings"),
+        ({"reranking": True, "pooling": "mean"}, "ranks by pooling 'rank'"),
+        ({"embeddings": True, "pooling": "best"}, "$.pooling"),
+        ({"lora_adapters": "adapters/a.gguf"}, "'adapters/a.gguf' is none"),
+        ({"lora_adapters": "/a.gguf,/b/../c.gguf"}, "'/b/../c.gguf' is none"),
+        ({"lora_adapters": "/a.gguf,"}, "'' is none"),
     ],
 )
 def test_wrong_arguments_are_refused_by_name(engine_args: EngineArgs, words: str) -> None:

@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from gpupool.engines.base import Capability
+from gpupool.engines.ollama.load import parse_resident
+from gpupool.engines.ollama.wire import OllamaWire
 from gpupool.engines.prometheus import gauge_max, gauge_sum, samples
 from gpupool.engines.registry import UnknownEngine, engines, get_engine
+from gpupool.engines.sglang.wire import SglangWire
+from gpupool.engines.tgi.wire import TgiWire
 from gpupool.engines.vllm.wire import VllmWire
 
-SAMPLES = Path(__file__).resolve().parents[4] / "shared" / "data" / "gpu-samples" / "vllm-metrics"
+SAMPLES = Path(__file__).resolve().parents[4] / "shared" / "data" / "gpu-samples"
 
 
 OPENAI_LIST = b'{"object":"list","data":[{"id":"m","object":"model","x":1},{"id":"n"}]}'
@@ -76,8 +80,10 @@ def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:
         get_engine("warp")
 
 
-def test_only_llamacpp_is_started_by_the_pool_so_far() -> None:
-    assert [engine.name for engine in engines().values() if engine.launch is not None] == ["llamacpp"]
+def test_the_pool_can_start_engines_that_are_given_a_file() -> None:
+    launched = {engine.name for engine in engines().values() if engine.launch is not None}
+    assert launched >= {"llamacpp", "vllm", "sglang", "tgi"}
+    assert not launched & {"ollama", "openai", "vllm-generate", "sglang-generate", "tgi-generate"}
 
 
 @pytest.mark.parametrize(
@@ -92,11 +98,48 @@ def test_only_llamacpp_is_started_by_the_pool_so_far() -> None:
 def test_vllm_metrics_as_seen_in_the_wild(
     file: str, running: int | None, waiting: int | None, kv_used: float | None
 ) -> None:
-    path = SAMPLES / file
-    if not path.exists():
-        pytest.skip(f"the sample {file} is not on this machine")
-    load = VllmWire().parse_load(path.read_text())
+    load = VllmWire().parse_load(sample(f"vllm-metrics/{file}").decode())
     assert (load.running, load.waiting, load.kv_used) == (running, waiting, kv_used)
+
+
+@pytest.mark.parametrize(
+    ("file", "running", "waiting", "kv_used"),
+    [
+        ("chimeraforge__sglang_metrics.txt", 22, 5, None),
+        ("sglang__production_metrics_doc.txt", 162, 2826, 0.28),
+    ],
+)
+def test_sglang_metrics_as_seen_in_the_wild(file: str, running: int, waiting: int, kv_used: float | None) -> None:
+    load = SglangWire().parse_load(sample(f"sglang-metrics/{file}").decode())
+    assert (load.running, load.waiting, load.kv_used) == (running, waiting, kv_used)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "size_bytes"),
+    [
+        ("llmprobe__ollama_ps.json", "llama3:8b", 4_811_340_143),
+        ("ollama__api_ps.json", "mistral:latest", 5_137_025_024),
+    ],
+)
+def test_ollamas_resident_models_as_seen_in_the_wild(file: str, name: str, size_bytes: int) -> None:
+    [resident] = parse_resident(sample(f"ollama/{file}"))
+    assert (resident.name, resident.size_bytes, resident.gpu_bytes) == (name, size_bytes, size_bytes)
+    assert resident.expires_at.startswith("2024-")
+
+
+def test_tgi_metrics() -> None:
+    load = TgiWire().parse_load("# TYPE tgi_queue_size gauge\ntgi_queue_size 3\ntgi_batch_current_size 2\n")
+    assert (load.running, load.waiting, load.kv_used) == (2, 3, None)
+
+
+def test_ollamas_names_may_be_said_without_latest() -> None:
+    assert OllamaWire().parse_models(b'{"models":[{"name":"a:latest"},{"name":"b:7b"}]}') == ("a:latest", "a", "b:7b")
+
+
+def sample(path: str) -> bytes:
+    if not (SAMPLES / path).exists():
+        pytest.skip(f"the sample {path} is not on this machine")
+    return (SAMPLES / path).read_bytes()
 
 
 def test_replicas_are_added_up_and_the_fullest_cache_counts() -> None:
