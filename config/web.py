@@ -13,7 +13,7 @@ from config.environment import environment
 from config.wiring import build_web_runtime
 from core.env import SettingsError
 from dashboard.routing import websocket_urlpatterns as page_streams
-from gateway.api.http import BODY_CUT
+from gateway.api.http import BODY_CUT, CLIENT_LEFT
 from gateway.api.runtime import install_runtime
 from gpupool.leases.default import close_shared_store
 from gpupool.stream.routing import websocket_urlpatterns as agent_streams
@@ -53,6 +53,8 @@ def cap_bodies(application: Application, cap_bytes: int) -> Application:
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
+                    if message["type"] == "http.disconnect":
+                        scope[CLIENT_LEFT] = True
                     return message
                 left -= len(message.get("body", b""))
                 if left >= 0:

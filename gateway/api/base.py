@@ -145,6 +145,7 @@ class InferenceView(APIView):
             case Held(eta_seconds=eta):
                 raise NoReadyInstance(retry_after_seconds=eta or 1.0)
             case Ready():
-                return async_to_sync(open_response)(runtime.exchange(decision))
+                scope = getattr(self.request._request, "scope", None)
+                return async_to_sync(open_response)(runtime.exchange(decision), scope)
             case _:
                 assert_never(decision)

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterable
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -20,6 +20,12 @@ from gateway.relay.plan import Api, Headers, SlimRequest
 
 BODY_CUT: Final = "gatehouse.body_cut"
 """Key of the ASGI scope that says that the server's side stopped reading a body at the cap."""
+
+CLIENT_LEFT: Final = "gatehouse.client_left"
+"""Key of the ASGI scope that says that the client has gone. Django cancels what a view awaits at that moment; between
+two awaits, on the view's thread, there is nothing to cancel, and it would go on as if somebody listened."""
+
+_CLIENT_CLOSED_REQUEST: Final = 499  # for nobody to see; nginx's number
 
 
 def slim_request(request: HttpRequest, api: Api, *, body_cap_bytes: int, read_body: bool, claim: Claim) -> SlimRequest:
@@ -72,11 +78,15 @@ def json_response(body: bytes, slim: SlimRequest) -> HttpResponse:
     return response
 
 
-async def open_response(exchange: Exchange) -> HttpResponseBase:
+async def open_response(exchange: Exchange, scope: Mapping[str, Any] | None = None) -> HttpResponseBase:
     """The answer that the exchange brings: whole when it ends with its first bytes, else as it comes.
 
-    The exchange is closed whatever happens.
+    `scope` is the request's, for `CLIENT_LEFT`. The exchange is closed whatever happens.
     """
+    scope = {} if scope is None else scope
+    if scope.get(CLIENT_LEFT):
+        await exchange.aclose()
+        return HttpResponse(status=_CLIENT_CLOSED_REQUEST)
     try:
         head = await exchange.open()
         first = await exchange.next_chunk()
@@ -88,7 +98,7 @@ async def open_response(exchange: Exchange) -> HttpResponseBase:
         await exchange.aclose()
         response = HttpResponse(first, status=head.status)
     else:
-        response = StreamingHttpResponse(_Stream(exchange, first), status=head.status)
+        response = StreamingHttpResponse(_Stream(exchange, first, scope), status=head.status)
         # A client that leaves while the response is on its way to the server: nobody begins to read it.
         weakref.finalize(response, _close_unread, exchange, asyncio.get_running_loop()).atexit = False
     _set_headers(response, head.headers)
@@ -102,7 +112,8 @@ class _Stream:
     its exchange until it is collected, whenever that is.
     """
 
-    def __init__(self, exchange: Exchange, first: bytes) -> None:
+    def __init__(self, exchange: Exchange, first: bytes, scope: Mapping[str, Any]) -> None:
+        self._scope = scope
         self._exchange = exchange
         self._first = first
         self._loop = asyncio.get_running_loop()
@@ -110,6 +121,8 @@ class _Stream:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange = self._exchange
         try:
+            if self._scope.get(CLIENT_LEFT):
+                return
             yield self._first
             while not exchange.finished:
                 chunk = await exchange.next_chunk()
