@@ -23,6 +23,8 @@ from core.embedded.process import StartError
 
 RESULTS: Final = FOLDER / "results"
 LATEST: Final = RESULTS / "latest.json"
+_FIRST_SECONDS: Final = 300.0  # LiteLLM takes a minute for its first thousands
+_CAPACITY_SECONDS: Final = 3.0
 _LIMITED: Final = "gatehouse_limited"
 NAMES: Final = ("direct", *(peer.name for peer in PEERS), OURS, _LIMITED)
 
@@ -181,21 +183,23 @@ def _rates(
     half = {}
     for proxy in proxies:
         _say(f"warming up {proxy.name}")
-        for count in (plan.first_requests, plan.warm_up_requests):
+        count = plan.first_requests
+        for _ in range(2):
             seen = send_load(
                 proxy.port,
                 chat(),
                 requests=count,
                 concurrency=plan.saturating_concurrency,
                 headers=proxy.headers,
-                limit_seconds=300.0,
+                limit_seconds=_FIRST_SECONDS,
                 cpus=cpus,
             )
             if seen.ok == 0:
                 raise ToolError(f"{proxy.name} answered no request: {seen.complaint}")
             if complaint := proxy.settled(seen.ok, seen.failed):
                 raise ToolError(complaint)
-        half[proxy.name] = max(10.0, seen.requests / seen.seconds / 2)
+            count = max(50, min(plan.warm_up_requests, round(seen.ok / seen.seconds * _CAPACITY_SECONDS)))
+        half[proxy.name] = max(10.0, seen.ok / seen.seconds / 2)
     return half[mine.name], rates_of(half, half[mine.name])
 
 
