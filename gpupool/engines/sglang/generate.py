@@ -1,6 +1,7 @@
 """SGLang's native `POST /generate`: completions, with the whole text so far in each event.
 
-The server must not run with `--stream-output`, by which events hold only what is new.
+The server must not run with `--stream-output` (later `--incremental-streaming-output`), by which events hold only
+what is new.
 """
 
 from collections.abc import Sequence
