@@ -80,3 +80,53 @@ class KeyForm(forms.Form):
         """The chosen expiry from now on; None for never."""
         days = self.cleaned_data["expires"]
         return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+class AttachForm(forms.Form):
+    """An engine that already runs. What cannot be is said by the service, field by field."""
+
+    use_required_attribute = True
+
+    url = forms.CharField(
+        label=_("Address"),
+        max_length=500,
+        help_text=_("Where it answers, such as http://host:8000 or https://host."),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autofocus": True, "inputmode": "url", "spellcheck": "false"}
+        ),
+    )
+    engine = forms.ChoiceField(label=_("Engine"))
+    slots = forms.IntegerField(
+        label=_("Slots"),
+        required=False,
+        min_value=1,
+        max_value=100_000,
+        help_text=_("Requests that it works on at the same time."),
+        widget=forms.NumberInput(attrs={"inputmode": "numeric", "placeholder": _("Unknown")}),
+    )
+    model = forms.CharField(
+        label=_("Model"),
+        max_length=200,
+        help_text=_("The name that applications use; made where it is missing."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    served_name = forms.CharField(
+        label=_("Name at the engine"),
+        max_length=200,
+        required=False,
+        help_text=_("Where the engine knows the model by another name."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    credential_variable = forms.CharField(
+        label=_("Variable with its key"),
+        max_length=120,
+        required=False,
+        help_text=_("Set in the environment of relay, web and controller. The key itself is never stored."),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "spellcheck": "false", "placeholder": "GATEHOUSE_ENGINE_KEY_…"}
+        ),
+    )
+
+    def __init__(self, *args: Any, engines: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["engine"].choices = engines  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 `console.v1` is sent whole each time: it is bounded by DEVICE_LIMIT and INSTANCE_LIMIT rows.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,6 +12,7 @@ import msgspec
 from dashboard import selectors
 from gpupool import selectors as pool
 from gpupool.models import Instance, InstanceDesire, InstanceState, NodeState
+from gpupool.services import switched_off
 from tenants.selectors import platform_rates
 
 VERSION: Final = "console.v1"
@@ -142,7 +144,7 @@ def build_console_frame(*, seq: int, now: datetime) -> ConsoleFrame:
             failures=rates.failures,
         ),
         devices=devices[:DEVICE_LIMIT],
-        instances=[instance_row(i) for i in selectors.list_instances()[:INSTANCE_LIMIT]],
+        instances=instance_rows(selectors.list_instances()[:INSTANCE_LIMIT]),
     )
 
 
@@ -168,15 +170,20 @@ def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
     )
 
 
-def instance_row(instance: Instance) -> InstanceRow:
-    """One row of the instances' tables, on the overview and on their own page."""
+def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
+    """Rows of the instances' tables, on the overview and on their own page."""
+    off = {name: switched_off(name) for name in pool.switched_off_engines()}
+    return [_instance_row(instance, off.get(instance.engine, "")) for instance in instances]
+
+
+def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
     return InstanceRow(
         id=str(instance.pk),
         model=instance.version.model.name,
         version=instance.version.name,
         engine=instance.engine,
         state=instance.state,
-        reason=instance.reason,
+        reason=instance.reason or switched_off,
         node=instance.node.name if instance.node else "",
         endpoint=pool.engine_address(instance),
         attached=instance.attached,

@@ -39,6 +39,28 @@ KEY_STATES: Final[Words] = {
     "expired": _("Expired"),
     "revoked": _("Revoked"),
 }
+ENGINE_SWITCHES: Final[Words] = {"on": pgettext_lazy("engine", "On"), "off": pgettext_lazy("engine", "Off")}
+CAPABILITIES: Final[Words] = {
+    "chat": pgettext_lazy("capability", "Chat"),
+    "completions": pgettext_lazy("capability", "Completions"),
+    "embeddings": pgettext_lazy("capability", "Embeddings"),
+    "rerank": pgettext_lazy("capability", "Rerank"),
+    "tokenize": pgettext_lazy("capability", "Tokenize"),
+    "load": pgettext_lazy("capability", "Load"),
+    "sleep": pgettext_lazy("capability", "Sleep"),
+    "adapters": pgettext_lazy("capability", "Adapters"),
+    "request_adapters": pgettext_lazy("capability", "Adapters by request"),
+    "launch": pgettext_lazy("capability", "Start"),
+}
+"""What engines can do (gpupool.engines.base.Capability); plugins may bring words of their own."""
+
+CAPABILITY_MEANINGS: Final[Words] = {
+    "load": _("It tells how many requests it works on, and how full its cache is."),
+    "sleep": _("It can give its memory back, and take it again."),
+    "adapters": _("It loads and unloads LoRA adapters while it runs."),
+    "request_adapters": _("It takes LoRA adapters with each request."),
+    "launch": _("The pool can start it; others are attached by their address."),
+}
 SLA_TIERS: Final[Words] = {"gold": _("Gold"), "silver": _("Silver"), "bronze": _("Bronze")}
 PLATFORM_ROLES: Final[Words] = {
     "read_only": _("Platform, read-only"),
@@ -60,6 +82,8 @@ ALL: Final[Mapping[str, Words]] = {
     "key": KEY_STATES,
     "tier": SLA_TIERS,
     "role": TENANT_ROLES,
+    "switch": ENGINE_SWITCHES,
+    "capability": CAPABILITIES,
 }
 
 TONES: Final[Mapping[str, str]] = {
@@ -67,6 +91,7 @@ TONES: Final[Mapping[str, str]] = {
     "online": "good",
     "ok": "good",
     "active": "good",
+    "on": "good",
     "requested": "busy",
     "placing": "busy",
     "staging": "busy",

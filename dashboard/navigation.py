@@ -40,6 +40,7 @@ def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
             [
                 entry(_("Overview"), "layout-dashboard", "console-overview"),
                 entry(_("Instances"), "cube", "console-instances"),
+                entry(_("Engines"), "stack-2", "console-engines"),
             ],
         ),
         Group(_("Tenancy"), [entry(_("Tenants"), "building-community", "console-tenants")]),

@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 from django.views.i18n import set_language
 
 from dashboard.views import home, login
-from dashboard.views.console import instances, overview, tenants
+from dashboard.views.console import attach, engines, instances, overview, tenants
 from dashboard.views.portal import keys, quickstart, usage
 
 urlpatterns = [
@@ -21,6 +21,9 @@ urlpatterns = [
     path("console/overview/", overview.page, name="console-overview"),
     path("console/instances/", instances.index, name="console-instances"),
     path("console/instances/<uuid:instance_id>/stop/", instances.stop, name="console-instance-stop"),
+    path("console/instances/attach/", attach.attach, name="console-instance-attach"),
+    path("console/engines/", engines.index, name="console-engines"),
+    path("console/engines/<str:name>/<str:to>/", engines.switch, name="console-engine-switch"),
     path("console/tenants/", tenants.page, name="console-tenants"),
     path("t/<slug:slug>/", quickstart.page, name="portal-home"),
     path("t/<slug:slug>/keys/", keys.index, name="portal-keys"),

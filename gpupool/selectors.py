@@ -300,6 +300,13 @@ def list_engines() -> list[EngineOverview]:
     ]
 
 
+def list_models_served_by_alone(engine: str) -> list[str]:
+    """Names of the models that take requests now and would not without this engine."""
+    serving = set(_ready().filter(engine=engine).values_list("version__model__name", flat=True))
+    others = _ready().exclude(engine=engine).values_list("version__model__name", flat=True)
+    return sorted(serving.difference(others))
+
+
 def _capability_order(capability: str) -> tuple[int, str]:
     known: list[str] = list(Capability)
     return (known.index(capability) if capability in known else len(known), capability)

@@ -138,8 +138,8 @@ document.addEventListener("htmx:response:error", (event) => {
 
 const sheet = document.getElementById("sheet");
 sheet?.addEventListener("close", () => {
-  // A secret must not stay in the page behind a closed dialog; the list needs to show the new key.
-  const created = sheet.querySelector("#new-secret");
+  // A secret must not stay in the page behind a closed dialog; the list needs to show what is new.
+  const created = sheet.querySelector("#new-secret, [data-changed]");
   sheet.replaceChildren();
   if (created) location.reload();
 });

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 OpenPage = Callable[..., "Page"]
 Shoot = Callable[["Page", str], None]
 
-CONSOLE = ["/console/overview/", "/console/instances/", "/console/instances/?q=none", "/console/tenants/"]
+CONSOLE = [
+    "/console/overview/",
+    "/console/instances/",
+    "/console/instances/?q=none",
+    "/console/instances/attach/",
+    "/console/engines/",
+    "/console/engines/vllm/off/",
+    "/console/tenants/",
+]
 PORTAL = ["/t/acme/", "/t/acme/keys/", "/t/acme/keys/new/", "/t/acme/usage/?range=1h", "/t/empty/usage/"]
 WCAG = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 

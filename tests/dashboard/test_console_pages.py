@@ -16,7 +16,7 @@ from tests.dashboard.people import person, pool, tenant, usage
 
 pytestmark = pytest.mark.django_db
 
-PAGES = ["/console/overview/", "/console/instances/", "/console/tenants/"]
+PAGES = ["/console/overview/", "/console/instances/", "/console/engines/", "/console/tenants/"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard import labels, selectors
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
-from dashboard.frames import instance_row
+from dashboard.frames import instance_rows
 from dashboard.sheets import sheet
 from gpupool import services
 from gpupool.models import Instance
@@ -37,7 +37,7 @@ def index(request: HttpRequest) -> HttpResponse:
         request,
         "console/instances.html",
         {
-            "rows": [instance_row(instance) for instance in found],
+            "rows": instance_rows(found),
             "found": found,
             "now": timezone.now(),
             "zone": str(timezone.get_current_timezone()),
