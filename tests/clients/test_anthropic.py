@@ -12,9 +12,16 @@ MESSAGES: list[MessageParam] = [{"role": "user", "content": "Say something, 请.
 LOOK: ToolParam = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 
 
-@pytest.fixture
-def client(house: TestHouse) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=house.relay_url, api_key=house.key.secret, max_retries=0, timeout=30) as client:
+@pytest.fixture(scope="module")
+def doors(house: TestHouse) -> dict[str, str]:
+    house.start("web")
+    return {"relay": house.relay_url, "drf": house.web_url}
+
+
+@pytest.fixture(params=["relay", "drf"])
+def client(house: TestHouse, doors: dict[str, str], request: pytest.FixtureRequest) -> Iterator[anthropic.Anthropic]:
+    base_url = doors[request.param]
+    with anthropic.Anthropic(base_url=base_url, api_key=house.key.secret, max_retries=0, timeout=30) as client:
         yield client
 
 
@@ -83,14 +90,12 @@ def test_takes_tools_and_their_results(client: anthropic.Anthropic) -> None:
 
 
 def test_a_client_that_leaves_is_written_down(house: TestHouse, client: anthropic.Anthropic) -> None:
-    stream = client.messages.create(
-        model="tiny", max_tokens=400, messages=MESSAGES, stream=True, extra_body={"ignore_eos": True}
-    )
-    request_id = stream.response.headers["x-request-id"]
+    slowly = {"ignore_eos": True, "logprobs": True, "top_logprobs": 200}  # else it has ended before anyone can leave
+    stream = client.messages.create(model="tiny", max_tokens=400, messages=MESSAGES, stream=True, extra_body=slowly)
     assert next(stream).type == "message_start"
     stream.close()
-    client.close()
-    assert house.ledger_row(request_id).outcome == "cancelled"
+    row = house.ledger_row(stream.response.headers["x-request-id"])
+    assert (row.outcome, row.api, row.streamed) == ("cancelled", "messages", True)
 
 
 @pytest.mark.shows("G23")
