@@ -6,58 +6,29 @@ Compared: status, body bytes (ids and times masked) and the agreed set of header
 import gzip
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-import httpx2 as httpx
 import pytest
 
-from bench.house import wait_until
+from gateway.relay.routes import INFERENCE
 from tenants.actor import SYSTEM
 from tenants.models import Tenant, TenantState, UsageRecord
-from tenants.services import create_api_key, revoke_api_key, set_tenant_state
-from tests.house import TestHouse
+from tenants.services import set_tenant_state
+from tests.gateway.two_doors import CHAT, COMPLETIONS, GREEDY, MESSAGES, VALID, Ask, Doors, chat, comparable
+from tests.gateway.two_doors import doors as doors
 
-CHAT: Final = "/v1/chat/completions"
-COMPLETIONS: Final = "/v1/completions"
-MESSAGES: Final = [{"role": "user", "content": "Hello"}]
-GREEDY: Final = {"model": "tiny", "max_tokens": 4, "temperature": 0, "seed": 1, "cache_prompt": False}
-
-AGREED_HEADERS: Final = (
-    "content-type",
-    "content-length",
-    "cache-control",
-    "retry-after",
-    "www-authenticate",
-    "allow",
-    "x-ratelimit-limit-requests",
-    "x-ratelimit-remaining-requests",
-)
-_MASKS: Final = (
-    (re.compile(rb'"id":"[^"]*"'), b'"id":"*"'),
-    (re.compile(rb'"created":\d+'), b'"created":0'),
-    (re.compile(rb'"timings":\{[^}]*\}'), b'"timings":{}'),
-)
+EMBEDDINGS: Final = "/v1/embeddings"
+EMBED: Final = {"model": "tiny", "input": "a"}
+RERANK: Final = {"model": "tiny", "query": "a", "documents": ["b"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One request, sent through both doors. `key`: valid, limited, revoked, or the credential itself."""
-
-    name: str
-    path: str = CHAT
-    method: str = "POST"
-    body: Mapping[str, Any] | bytes | None = None
-    key: str = "valid"
-    status: int = 200
-    headers: Mapping[str, str] | Sequence[tuple[str, str]] = field(default_factory=dict)
+def messages(**more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "max_tokens": 4, "temperature": 0, "messages": MESSAGES, **more}
 
 
-def chat(**more: Any) -> dict[str, Any]:
-    return {**GREEDY, "messages": MESSAGES, **more}
+def responses(**more: Any) -> dict[str, Any]:
+    return {"model": "tiny", "max_output_tokens": 4, "temperature": 0, "input": "Hello", **more}
 
 
 ASKS: Final = (
@@ -106,56 +77,27 @@ ASKS: Final = (
     Ask("two encodings", body=b"{}", headers=[("content-encoding", "gzip"), ("content-encoding", "gzip")], status=415),
     Ask("two keys", body=chat(), headers=[("authorization", "Bearer sk-gh-other")], status=401),
     Ask("options", CHAT, "OPTIONS", key="", status=204),
+    Ask("tokens of a text", "/tokenize", body={"model": "tiny", "prompt": "Once upon"}),
+    Ask("embeddings that the engine was not started for", EMBEDDINGS, body={"model": "tiny", "input": "a"}, status=501),
+    Ask("embeddings by a key without the scope", EMBEDDINGS, body=EMBED, key="infer only", status=403),
+    Ask("rerank by a key without the scope", "/v1/rerank", body=RERANK, key="infer only", status=403),
+    Ask("messages", "/v1/messages", body=messages()),
+    Ask("messages, streamed", "/v1/messages", body=messages(stream=True)),
+    Ask("messages by Anthropic's header", "/v1/messages", body=messages(), key="", headers=[("x-api-key", VALID)]),
+    Ask("messages without a key", "/v1/messages", body=messages(), key="", status=401),
+    Ask("messages of an unknown model", "/v1/messages", body=messages(model="nothing"), status=404),
+    Ask("messages without a bound", "/v1/messages", body={"model": "tiny", "messages": MESSAGES}, status=400),
+    Ask("messages by the wrong method", "/v1/messages", "GET", status=405),
+    Ask("messages over the cap", "/v1/messages", body=b" " * (2 * 1024 * 1024), status=413),
+    Ask("messages, counted", "/v1/messages/count_tokens", body={"model": "tiny", "messages": MESSAGES}),
+    Ask("counting without a key", "/v1/messages/count_tokens", body={}, key="", status=401),
+    Ask("a response", "/v1/responses", body=responses()),
+    Ask("a response, streamed", "/v1/responses", body=responses(stream=True)),
+    Ask("a response to nothing", "/v1/responses", body={"model": "tiny"}, status=400),
+    Ask("a response without a key", "/v1/responses", body=responses(), key="", status=401),
     Ask("alive", "/healthz", "GET", key=""),
     Ask("ready", "/readyz", "GET", key=""),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Doors:
-    house: TestHouse
-    secrets: Mapping[str, str]
-
-    def send(self, door: str, ask: Ask) -> httpx.Response:
-        with self.house.client(self.secrets.get(ask.key, ask.key), door=door) as client:
-            if isinstance(ask.body, bytes) or ask.body is None:
-                request = client.build_request(ask.method, ask.path, content=ask.body)
-            else:
-                request = client.build_request(ask.method, ask.path, json=ask.body)
-            more = ask.headers.items() if isinstance(ask.headers, Mapping) else ask.headers
-            request.headers = httpx.Headers([*request.headers.multi_items(), *more])
-            return client.send(request)
-
-    def wait_for_models(self, status: int) -> None:
-        """Until both doors answer /v1/models so, at most a second."""
-        for door in ("relay", "web"):
-            wait_until(partial(self._answers, door, status), f"{status} at the {door}", seconds=1.0)
-
-    def _answers(self, door: str, status: int) -> bool:
-        return self.send(door, Ask("models", "/v1/models", "GET")).status_code == status
-
-
-@pytest.fixture(scope="module")
-def doors(house: TestHouse) -> Doors:
-    house.environ["GATEHOUSE_BODY_CAP_BYTES"] = str(1024 * 1024)
-    house.stop("relay")
-    house.start("relay")
-    house.start("web")
-    revoked = house.new_key("revoked")
-    revoke_api_key(revoked.id, actor=SYSTEM)
-    unscoped = create_api_key(house.tenant, name="unscoped", scopes=["embed"], actor=SYSTEM)
-    return Doors(house, {"valid": house.key.secret, "revoked": revoked.secret, "unscoped": unscoped.secret})
-
-
-def comparable(response: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
-    """What both doors must agree on."""
-    body = response.content
-    for pattern, mask in _MASKS:
-        body = pattern.sub(mask, body)
-    headers = {name: response.headers[name] for name in AGREED_HEADERS if name in response.headers}
-    if body != response.content or response.status_code == 204:
-        headers.pop("content-length", None)  # masked parts differ in length; Django counts also what is not there
-    return response.status_code, body, headers
 
 
 @pytest.mark.parametrize("ask", ASKS, ids=lambda ask: ask.name)
@@ -237,7 +179,7 @@ def test_the_schema_describes_both_apis_without_a_cdn(doors: Doors) -> None:
         script = client.get("/api/docs?script=")
     document = json.loads(schema.content)
     assert document["openapi"].startswith("3.1")
-    assert {CHAT, COMPLETIONS, "/v1/models", "/api/tenants/", "/api/tenants/{slug}/keys/"} <= set(document["paths"])
+    assert {*INFERENCE, "/v1/models", "/api/tenants/", "/api/tenants/{slug}/keys/"} <= set(document["paths"])
     assert page.status_code == script.status_code == 200
     for text in (page.text, script.text):
         assert not re.findall(r"(?:src|href)=[\"']https?://(?!127\.0\.0\.1)", text)
