@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
 from core.clock import SystemClock
+from core.env import SettingsError
 from gateway.relay.door import Door, DoorLimits
 from gateway.relay.files import allow_connections
 from gateway.relay.server import AddressUnavailable, Listener, RelayServer, ServerLimits, listen
@@ -47,10 +48,14 @@ class Command(BaseCommand):
 
 
 async def _serve(environment: Environment, listener: Listener) -> None:
-    from config.wiring import build_client_guard, build_relay_runtime  # makes the metrics, so only after share_metrics
+    # Makes the metrics, so only after share_metrics.
+    from config.wiring import build_client_guard, build_realtime_limits, build_relay_runtime
     from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
 
-    clients = build_client_guard(environment, door="relay")
+    try:
+        clients = build_client_guard(environment, door="relay")
+    except SettingsError as error:
+        raise CommandError(f"{error}.") from error
     runtime = build_relay_runtime(environment)
     await runtime.start()
     try:
@@ -64,6 +69,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
                 body_deadline_seconds=environment.body_deadline_seconds,
                 send_deadline_seconds=environment.send_deadline_seconds,
             ),
+            realtime_limits=build_realtime_limits(environment),
             readiness=runtime.ready,
             scrape=lambda: (CONTENT_TYPE_LATEST.encode(), render_metrics()),
             metrics_token=environment.metrics_token,
@@ -80,6 +86,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             connection_cap=connection_cap,
             drain_notice_seconds=environment.drain_notice_seconds,
             drain_deadline_seconds=environment.drain_deadline_seconds,
+            message_bytes=environment.realtime_message_bytes,
         )
         await RelayServer(door, listener, limits, clients).run_until_stopped()
     finally:
