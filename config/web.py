@@ -10,10 +10,11 @@ from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import re_path
 
 from config.environment import environment
-from config.wiring import build_web_runtime
+from config.wiring import build_realtime_limits, build_web_runtime
 from core.env import SettingsError
 from dashboard.routing import websocket_urlpatterns as page_streams
 from gateway.api.http import BODY_CUT, CLIENT_LEFT
+from gateway.api.realtime import build_realtime
 from gateway.api.runtime import install_runtime
 from gpupool.leases.default import close_shared_store
 from gpupool.stream.routing import websocket_urlpatterns as agent_streams
@@ -102,11 +103,15 @@ def build_application(django: Application) -> Application:
     Node agents authenticate by token and send no Origin; browsers' sockets must come from our own pages.
     """
     agents = _router(agent_streams)
+    # Conversations are for whoever has a key: no cookie counts there, so no Origin does.
+    realtime = build_realtime(build_realtime_limits(environment()))
     browser = AllowedHostsOriginValidator(AuthMiddlewareStack(_router(page_streams)))
 
     async def websocket(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"].startswith("/agent/"):
             await agents(scope, receive, send)
+        elif scope["path"].startswith("/v1/"):
+            await realtime(scope, receive, send)
         else:
             await browser(scope, receive, send)
 
