@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types import Completion, CreateEmbeddingResponse
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
 
 from gateway.relay.plan import Api
 from gpupool.engines.base import CallNotSupported, Capability
@@ -74,6 +77,47 @@ def test_a_whole_answer_is_told_in_openais_words(exchange: Exchange) -> None:
     else:
         answer = json.loads(body)
         assert {name: answer[name] for name in exchange.told} == exchange.told
+
+
+CLIENT_TYPES: dict[tuple[Api, bool], type[BaseModel]] = {
+    (Api.CHAT, True): ChatCompletionChunk,
+    (Api.CHAT, False): ChatCompletion,
+    (Api.COMPLETIONS, True): Completion,  # OpenAI streams completions in pieces of the same shape
+    (Api.COMPLETIONS, False): Completion,
+    (Api.EMBEDDINGS, False): CreateEmbeddingResponse,
+}
+
+
+RENDERED = [e for e in EXCHANGES if e.api in get_engine(e.engine).translates and (e.api, e.stream) in CLIENT_TYPES]
+
+
+@pytest.mark.parametrize("exchange", RENDERED, ids=str)
+def test_what_is_rendered_is_what_openais_client_reads(exchange: Exchange) -> None:
+    kind = CLIENT_TYPES[exchange.api, exchange.stream]
+    if not exchange.stream:
+        kind.model_validate_json(without_base64(whole_through(exchange)))
+        return
+    translation = translation_of(exchange)
+    assert translation is not None
+    sent = translation.feed(exchange.answers[0]) + translation.end()
+    assert sent.endswith(b"\n\n")
+    for event in sent[:-2].split(b"\n\n"):
+        data = event.removeprefix(b"data: ")
+        chunk = {} if data == b"[DONE]" else json.loads(data)
+        if chunk and "error" not in chunk:
+            for choice in chunk["choices"]:  # of completions' pieces the type asks for what only the last one has
+                if exchange.api is Api.COMPLETIONS:
+                    choice["finish_reason"] = choice["finish_reason"] or "stop"
+            kind.model_validate(chunk, strict=True)
+
+
+def without_base64(body: bytes) -> bytes:
+    """Vectors as numbers, which is what the client's type is after it has unpacked them."""
+    answer = json.loads(body)
+    for item in answer.get("data", []):
+        if isinstance(item["embedding"], str):
+            item["embedding"] = []
+    return json.dumps(answer).encode()
 
 
 # The end of vLLM's /generate is the end of the body, which the relay sees; the others say it.
