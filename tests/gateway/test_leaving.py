@@ -18,6 +18,7 @@ from tests.house import TestHouse
 
 CHAT: Final = "/v1/chat/completions"
 STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+FAILURE: Final = b"HTTP/1.1 500 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 EVENT: Final = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 
 
@@ -28,6 +29,8 @@ class SilentEngine:
         self.told = b""
         self.requests = 0
         self.closed = 0
+        self.failures: list[bytes] = []
+        """Answers to give first, before it says nothing; may be shared with another engine."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -49,6 +52,9 @@ class SilentEngine:
                 return
             self.requests += 1
             try:
+                if self.failures:
+                    connection.sendall(self.failures.pop())
+                    return
                 connection.sendall(self.told)
                 while connection.recv(1 << 16):
                     pass
@@ -63,6 +69,7 @@ def engine(house: TestHouse) -> Iterator[SilentEngine]:
     attach("silent", engine.port)
     grant_model(house.tenant, model_pattern="silent", actor=SYSTEM)
     house.environ["GATEHOUSE_SEND_DEADLINE_SECONDS"] = "1"
+    house.environ["GATEHOUSE_SSE_KEEP_ALIVE_SECONDS"] = "1"
     house.stop("relay")
     house.start("relay")
     house.start("web")
@@ -97,6 +104,47 @@ def test_the_engine_is_left_within_a_second(house: TestHouse, engine: SilentEngi
         lambda: UsageRecord.objects.filter(model="silent", outcome="cancelled").count() == rows + 1,
         "it is in the ledger as cancelled",
     )
+
+
+@pytest.mark.shows("G6", "G7")
+@pytest.mark.parametrize("door", ["relay", "web"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_client_that_leaves_in_a_retry_ends_it(
+    house: TestHouse, engine: SilentEngine, door: str, streamed: bool
+) -> None:
+    model = f"retried-{door}-{streamed}".lower()
+    engines = [SilentEngine(), SilentEngine(), SilentEngine()]
+    failures = [FAILURE]
+    for other in engines:
+        other.failures = failures
+        attach(model, other.port)
+    grant_model(house.tenant, model_pattern=model, actor=SYSTEM)
+    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "x"}], "stream": streamed}
+    with house.client(door=door, timeout=0.5) as client:
+        wait_until(lambda: model in client.get("/v1/models").text, "the door knows it")
+        with pytest.raises(httpx.ReadTimeout):
+            client.post(CHAT, json=body)
+        left = time.monotonic()
+    wait_until(lambda: sum(other.closed for other in engines) == 1, "the second engine is left", seconds=1.0)
+    assert time.monotonic() - left < 1.0
+    wait_until(
+        lambda: UsageRecord.objects.filter(model=model, outcome="cancelled", attempts=2).count() == 1,
+        "it is in the ledger as cancelled",
+    )
+    assert sum(other.requests for other in engines) == 2
+    for other in engines:
+        other.stop()
+
+
+@pytest.mark.shows("G6")
+@pytest.mark.parametrize("door", ["relay", "web"])
+def test_a_client_that_leaves_while_it_is_told_that_we_live(house: TestHouse, engine: SilentEngine, door: str) -> None:
+    engine.told = b""
+    closed = engine.closed
+    body: dict[str, Any] = {"model": "silent", "messages": [{"role": "user", "content": "x"}], "stream": True}
+    with house.client(door=door, timeout=5.0) as client, client.stream("POST", CHAT, json=body) as response:
+        assert next(response.iter_raw()) == b": keep-alive\n\n"
+    wait_until(lambda: engine.closed == closed + 1, "the engine's connection is closed", seconds=1.0)
 
 
 @pytest.mark.parametrize("door", ["relay", "web"])
