@@ -175,7 +175,8 @@ def _assistant_message(blocks: list[msgspec.Raw], at: str) -> Message:
                 _refuse_block(kind, place)
     message: Message = {"role": "assistant", "content": "".join(texts) if texts or not calls else None}
     if thoughts:
-        message["reasoning_content"] = "\n".join(thoughts)
+        # Newer vLLM reads only the first of these names (vllm#38488), llama.cpp and SGLang the second.
+        message["reasoning"] = message["reasoning_content"] = "\n".join(thoughts)
     if calls:
         message["tool_calls"] = calls
     return message

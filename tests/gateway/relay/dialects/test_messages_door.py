@@ -157,6 +157,7 @@ async def test_a_conversation_with_a_tool(open_door: OpenDoor) -> None:
             {
                 "role": "assistant",
                 "content": None,
+                "reasoning": "Hm.",
                 "reasoning_content": "Hm.",
                 "tool_calls": [
                     {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at":"left"}'}}

@@ -105,7 +105,7 @@ def test_a_conversation_with_tools() -> None:
     ]
     assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"at": "世"}, {}]
     assert body["messages"][1:] == [
-        {"role": "assistant", "content": "Let me look.", "reasoning_content": "Hm."},
+        {"role": "assistant", "content": "Let me look.", "reasoning": "Hm.", "reasoning_content": "Hm."},
         {"role": "tool", "tool_call_id": "t1", "content": "seen"},
         {"role": "tool", "tool_call_id": "t2", "content": "Error: dark"},
         {
