@@ -249,7 +249,15 @@ def test_both_doors_say_the_same_of_a_stored_answer(rooms: Rooms) -> None:
     made = rooms.client().responses.create(model="double", input="x")
     with rooms.house.client() as relay, rooms.house.client(door="web") as web:
         for method in ("GET", "HEAD", "OPTIONS", "PUT", "POST"):
-            for path in ("", "/input_items", "/input_items?limit=x", "/input_items?order=asc", "/cancel", "/other", "/"):
+            for path in (
+                "",
+                "/input_items",
+                "/input_items?limit=x",
+                "/input_items?order=asc",
+                "/cancel",
+                "/other",
+                "/",
+            ):
                 said = [client.request(method, f"/v1/responses/{made.id}{path}") for client in (relay, web)]
                 first, second = ((a.status_code, a.content, a.headers.get("allow")) for a in said)
                 assert first == second, (method, path)

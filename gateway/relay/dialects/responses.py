@@ -14,6 +14,7 @@ import structlog
 
 from core.errors import GatehouseError
 from gateway.relay.dialects.response_store import (
+    ConversationTooLong,
     NewResponse,
     PreviousResponseNotFound,
     Reader,
@@ -130,8 +131,11 @@ class Responses:
             return resolve(items, [])
         if self._store is None:
             raise ResponseStoreUnavailable(param="input", retry_after_seconds=_RETRY_SECONDS)
-        ids = sorted(set(wanted.values()))
-        return resolve(items, await self._store.load(reader, ids, most_bytes=self._most_bytes))
+        try:
+            turns = await self._store.load(reader, sorted(set(wanted.values())), most_bytes=self._most_bytes)
+        except ConversationTooLong as error:
+            raise ConversationTooLong(error.message, param="input") from error
+        return resolve(items, turns)
 
 
 class ResponsesDialect:

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.utils import timezone
 
-from core.ids import uuid7
+from core.ids import uuid7, uuid7_from
 from gateway.models import StoredResponse
 from gateway.relay.dialects.response_store import (
     ConversationTooLong,
@@ -153,7 +153,9 @@ def test_retention_deletes_in_batches_what_may_not_be_kept() -> None:
     type(short).objects.filter(pk=short.pk).update(response_retention_days=1)
 
     def row(tenant_id: UUID, *, age_days: int, days: int) -> None:
+        created_at = now - timedelta(days=age_days)
         made = StoredResponse.objects.create(
+            id=uuid7_from(int(created_at.timestamp() * 1000), random_bits=uuid4().int),
             tenant_id=tenant_id,
             key_id=uuid4(),
             model="m",
@@ -161,7 +163,7 @@ def test_retention_deletes_in_batches_what_may_not_be_kept() -> None:
             response={},
             expires_at=now + timedelta(days=days - age_days),
         )
-        StoredResponse.objects.filter(pk=made.pk).update(created_at=now - timedelta(days=age_days))
+        StoredResponse.objects.filter(pk=made.pk).update(created_at=created_at)
 
     for tenant in (short, long):
         for _ in range(3):
