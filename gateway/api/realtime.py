@@ -29,4 +29,4 @@ def _carry(ready: Ready) -> Exchange:
 
 def build_realtime(limits: RealtimeLimits) -> RealtimeApp:
     """The application; before start-up and after shutdown it refuses everybody with 503."""
-    return RealtimeApp(_InstalledPipeline(), _carry, SystemClock(), limits)
+    return RealtimeApp(_InstalledPipeline(), _carry, SystemClock(), limits, lambda: current_runtime().memory)

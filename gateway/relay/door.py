@@ -193,7 +193,7 @@ class Door:
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
         self._calls: set[_Call] = set()
-        self._realtime = RealtimeApp(pipeline, self._exchange, clock, realtime_limits)
+        self._realtime = RealtimeApp(pipeline, self._exchange, clock, realtime_limits, lambda: self._memory)
         self._ticker: asyncio.TimerHandle | None = None
 
     @property

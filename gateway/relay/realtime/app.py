@@ -13,6 +13,7 @@ import structlog
 from core.clock import Clock
 from core.errors import Draining, GatehouseError, NotFound
 from gateway.relay.exchange import Exchange
+from gateway.relay.memory import MemoryBudget
 from gateway.relay.plan import Decision, Ready, SlimRequest
 from gateway.relay.realtime.connection import Connection, RealtimeLimits
 from gateway.relay.realtime.handshake import (
@@ -55,11 +56,14 @@ class RealtimeApp:
         exchange: Callable[[Ready], Exchange],
         clock: Clock,
         limits: RealtimeLimits | None = None,
+        memory: Callable[[], MemoryBudget] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._exchange = exchange
         self._clock = clock
         self._limits = limits or RealtimeLimits()
+        own_memory = MemoryBudget()
+        self._memory = memory or (lambda: own_memory)
         self._connections: set[Connection] = set()
         self._draining = False
 
@@ -106,6 +110,7 @@ class RealtimeApp:
             exchange=self._exchange,
             clock=self._clock,
             limits=self._limits,
+            memory=self._memory(),
         )
         self._connections.add(connection)  # before anything is awaited: whoever drains must not miss it
         try:

@@ -15,6 +15,7 @@ from core.errors import Draining, GatehouseError
 from core.ids import uuid7
 from gateway.relay.exchange import Exchange
 from gateway.relay.guards import ABORT
+from gateway.relay.memory import MemoryBudget, RelayMemoryExhausted
 from gateway.relay.plan import Api, Decision, Ready, SlimRequest, TrafficClass
 from gateway.relay.realtime.response import Event, Response
 from gateway.relay.realtime.session import BrokenEvent, Cancel, Respond, Session, SessionLimits
@@ -46,6 +47,7 @@ class Ending(Enum):
     TOO_LARGE = (1009, "message too large")
     DEFECT = (1011, "internal error")
     SLOW = (1008, "does not read")
+    FULL = (1013, "try again later")
 
 
 class Decides(Protocol):
@@ -70,6 +72,7 @@ class Connection:
         exchange: Callable[[Ready], Exchange],
         clock: Clock,
         limits: RealtimeLimits,
+        memory: MemoryBudget,
     ) -> None:
         self._session = session
         self._headers = headers
@@ -80,6 +83,8 @@ class Connection:
         self._exchange = exchange
         self._clock = clock
         self._limits = limits
+        self._memory = memory
+        self._held_bytes = 0  # of `memory`
         self._turn: Turn | None = None
         self._task: asyncio.Task[Any] | None = None
         self._ending: Ending | None = None
@@ -173,6 +178,12 @@ class Connection:
             await self.tell([self._session.error(BrokenEvent(), None)])
             return
         step = self._session.take(text)
+        try:
+            self._account(self._session.held_bytes)
+        except RelayMemoryExhausted as error:
+            await self.tell([self._session.error(error, None)])
+            self._ending = Ending.FULL
+            return
         await self.tell(step.events)
         match step.command:
             case Respond(response=response):
@@ -182,6 +193,14 @@ class Connection:
                     await self._turn.cancel()
             case None:
                 pass
+
+    def _account(self, held_bytes: int) -> None:
+        """Hold so much of the process's memory from now on. Raises RelayMemoryExhausted."""
+        if held_bytes > self._held_bytes:
+            self._memory.take(held_bytes - self._held_bytes)
+        else:
+            self._memory.give(self._held_bytes - held_bytes)
+        self._held_bytes = held_bytes
 
     def _begin(self, response: Response) -> None:
         request = SlimRequest(
@@ -221,6 +240,7 @@ class Connection:
     async def _close(self) -> None:
         """Settle what is under way, then close: also when interrupted once more."""
         self._closing = True
+        self._account(0)
         turn = self._turn
         if turn is not None:
             self._gone = self._gone or self._ending in (None, Ending.SLOW)

@@ -114,12 +114,19 @@ class Session:
         self._id = new_id("sess_")
         self._conversation_id = new_id("conv_")
         self._options = Options()
+        self._options_bytes = 0
         self._items: list[Item] = []
         self._response: Response | None = None
 
     @property
     def items(self) -> tuple[Item, ...]:
         return tuple(self._items)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds in memory: items, options, and what an engine is being asked."""
+        asked = len(self._response.body) if self._response is not None else 0
+        return self._size() + self._options_bytes + asked
 
     def created(self) -> Event:
         """What a client is told first."""
@@ -183,6 +190,7 @@ class Session:
             raise InvalidRequest("A session's model cannot be changed: connect anew.", param="session.model")
         check_modalities(given.get("output_modalities"), "session.output_modalities")
         self._options = self._options.changed(given, at="session", known=_SESSION_MEMBERS)
+        self._options_bytes = len(msgspec.json.encode(self._options))
         return Step([self._event("session.updated", session=self._shown())])
 
     def _create_item(self, event: Mapping[str, Any]) -> Step:

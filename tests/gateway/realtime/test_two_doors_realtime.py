@@ -201,7 +201,11 @@ def test_a_cancelled_turn_is_a_cancelled_row(doors: TestHouse, door: str) -> Non
         async with double:
             talk = await Talk.begin(port_of(doors, door), model=model, headers=bearer(key.secret))
             await talk.user()
-            await talk.say("response.create")
+            async with asyncio.timeout(5):
+                await talk.say("response.create")
+                while (await talk.hear())["type"] == "error":  # this process has not heard yet that it is ready
+                    await asyncio.sleep(0.05)
+                    await talk.say("response.create")
             for _ in range(2):
                 await talk.hear_until("response.output_text.delta")
             await talk.say("response.cancel")

@@ -42,8 +42,11 @@ class Talk:
         await self.connection.send(json.dumps({"type": kind, **members}))
 
     async def hear(self) -> dict[str, Any]:
-        async with asyncio.timeout(SECONDS):
-            event: dict[str, Any] = json.loads(await self.connection.recv(decode=True))
+        try:
+            async with asyncio.timeout(SECONDS):
+                event: dict[str, Any] = json.loads(await self.connection.recv(decode=True))
+        except TimeoutError:
+            raise AssertionError(f"nothing more was told; last: {self.heard[-1:]}") from None
         self.heard.append(event)
         return event
 

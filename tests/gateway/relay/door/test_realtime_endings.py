@@ -11,6 +11,7 @@ import pytest
 
 from gateway.relay.door import DoorLimits
 from gateway.relay.exchange import Deadlines
+from gateway.relay.memory import MemoryBudget
 from gateway.relay.plan import Outcome, UsageSource
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.realtime.session import SessionLimits
@@ -165,6 +166,21 @@ async def test_an_answer_larger_than_the_conversation_may_be_is_broken_off(open_
         await until(lambda: engine.open == 0)
         assert (await house.settled())[0].error_code == "answer_too_large"
         await talk.end()
+
+
+async def test_conversations_count_as_memory_and_give_it_back(open_door: OpenDoor) -> None:
+    async with EngineDouble(SPEAKS) as engine:
+        house = await open_door(engine.port)
+        memory = MemoryBudget(2000)
+        house.door._memory = memory
+        talk = await begun(house, engine, "Hello")
+        assert memory.held_bytes > 100
+        large = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x" * 2000}]}
+        await talk.say("conversation.item.create", item=large)
+        assert (await talk.hear_until("error"))["error"]["code"] == "relay_memory_exhausted"
+        assert await talk.closed() == 1013
+        await until(lambda: memory.held_bytes == 0)
+        assert await house.outcome() is Outcome.CANCELLED
 
 
 async def test_who_asks_in_pings_and_does_not_read_is_cut_off(open_door: OpenDoor) -> None:
