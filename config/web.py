@@ -12,10 +12,15 @@ from django.urls import re_path
 from config.environment import environment
 from config.wiring import build_realtime_limits, build_web_runtime
 from core.env import SettingsError
+from core.errors import BodyTimeout, error_headers
+from core.ids import uuid7
 from dashboard.routing import websocket_urlpatterns as page_streams
 from gateway.api.http import BODY_CUT, CLIENT_LEFT
 from gateway.api.realtime import build_realtime
 from gateway.api.runtime import install_runtime
+from gateway.relay.dialects.base import render_error
+from gateway.relay.plan import Api
+from gateway.relay.routes import INFERENCE
 from gpupool.leases.default import close_shared_store
 from gpupool.stream.routing import websocket_urlpatterns as agent_streams
 
@@ -75,11 +80,55 @@ async def refuse_socket(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "websocket.close"})
 
 
+def bound_bodies(application: Application, seconds: float) -> Application:
+    """`application` with a bound on the wait for a whole body; one that is late is told 408, as by the relay."""
+
+    async def bounded(scope: Any, receive: Any, send: Any) -> None:
+        due = asyncio.get_running_loop().time() + seconds
+        waiting, answered = True, False
+
+        async def receive_in_time() -> Any:
+            nonlocal waiting
+            if not waiting:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(due):
+                    message = await receive()
+            except TimeoutError:
+                waiting = False
+                if not answered:
+                    await _tell_late(scope, send)
+                return {"type": "http.disconnect"}  # Django gives the request up
+            waiting = message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def note_answer(message: Any) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        await application(scope, receive_in_time, note_answer)
+
+    return bounded
+
+
+async def _tell_late(scope: Any, send: Any) -> None:
+    """408 for a body that did not come in time; the connection is of no more use."""
+    error, request_id = BodyTimeout(headers=((b"connection", b"close"),)), uuid7()
+    body = render_error(INFERENCE.get(scope["path"], Api.CHAT), error, request_id)
+    headers = [*error_headers(error), (b"content-length", b"%d" % len(body))]
+    headers.append((b"x-request-id", str(request_id).encode()))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 def bound_sends(application: Application, seconds: float) -> Application:
     """`application` with a bound on each wait for a client that does not read: it may hold no engine for ever."""
 
     async def bounded(scope: Any, receive: Any, send: Any) -> None:
         async def send_in_time(message: Any) -> None:
+            if message["type"] == "http.response.start":  # our server takes names in lower case, Django's are not
+                message["headers"] = [(name.lower(), value) for name, value in message["headers"]]
             try:
                 async with asyncio.timeout(seconds):
                     await send(message)
@@ -116,6 +165,7 @@ def build_application(django: Application) -> Application:
             await browser(scope, receive, send)
 
     env = environment()
-    http = bound_sends(cap_bodies(django, env.body_cap_bytes), env.send_deadline_seconds)
+    http = bound_bodies(cap_bodies(django, env.body_cap_bytes), env.body_deadline_seconds)
+    http = bound_sends(http, env.send_deadline_seconds)
     router: Application = ProtocolTypeRouter({"http": http, "websocket": websocket, "lifespan": Lifespan()})
     return router

@@ -16,7 +16,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +41,9 @@ _TEMPLATE: Final = "gatehouse_template"
 class LlamaEngine:
     """A llama.cpp server with random weights in a process of its own; it answers any model name."""
 
-    def __init__(self, folder: Path, *, slots: int = 4, slot_tokens: int = 512) -> None:
+    def __init__(self, folder: Path, *, slots: int = 4, slot_tokens: int = 512, arguments: Sequence[str] = ()) -> None:
         """`slot_tokens` is the context of each slot: a prompt and its answer fit in it, or the answer is cut."""
+        self._arguments = arguments
         self.port = free_port()
         self._log = folder / f"engine-{self.port}.log"
         self._slots = slots
@@ -53,6 +54,7 @@ class LlamaEngine:
         command = [sys.executable, "-m", "gpupool.engines.llamacpp.serve", "--model", str(TINY_MODEL)]
         command += ["--port", str(self.port), "--alias", "tiny", "--threads", "1"]
         command += ["--ctx-size", str(self._context_tokens), "--parallel", str(self._slots)]
+        command += self._arguments
         self._process = spawn(command, log=self._log, death_signal=signal.SIGKILL, environ=dict(os.environ), cwd=_ROOT)
         wait_until(lambda: http_status(self.port, "/health") == 200, "llama.cpp ready")
 

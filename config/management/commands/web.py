@@ -3,12 +3,11 @@
 import sys
 from typing import Any
 
-import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-_CLOSE_SECONDS = 5
-"""How long open websockets and requests have after SIGTERM."""
+from config.web_server import build_server
+from core.env import SettingsError
 
 
 class Command(BaseCommand):
@@ -20,19 +19,10 @@ class Command(BaseCommand):
             raise CommandError(
                 "sessions cannot be signed: set GATEHOUSE_SECRET_KEY to 50 random characters (`up` makes one)"
             )
-        config = uvicorn.Config(
-            "config.asgi:application",
-            host=environment.web_host,
-            port=environment.web_port,
-            lifespan="on",
-            ws="websockets-sansio",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_CLOSE_SECONDS,
-            proxy_headers=False,
-        )
-        server = uvicorn.Server(config)
+        try:
+            server = build_server(environment, "config.asgi:application")
+        except SettingsError as error:
+            raise CommandError(f"{error}.") from error
         server.run()
         if not server.started:
             sys.exit(3)  # uvicorn has said why
