@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.tls import tls_failure
+from core.tls import engine_context, tls_failure
 from gateway.relay.connection import (
     ConnectFailed,
     Connection,
@@ -64,11 +64,21 @@ class UpstreamClient:
         self.counters = UpstreamCounters()
         self.memory = memory or MemoryBudget()
         """What whole answers are held within."""
-        self.tls = tls
-        """How endpoints behind https are spoken to."""
+        self._tls = tls
         self._limits = limits or UpstreamLimits()
         self._pools: dict[Origin, _Pool] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """How endpoints behind https are spoken to; by what the system trusts unless told otherwise."""
+        if self._tls is None:
+            self._tls = engine_context(None)
+        return self._tls
+
+    @tls.setter
+    def tls(self, tls: ssl.SSLContext) -> None:
+        self._tls = tls
 
     async def send(self, origin: Origin, head: bytes, body: bytes, *, connect_seconds: float) -> "PendingResponse":
         """Send one request; returns once it is written.

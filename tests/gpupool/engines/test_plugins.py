@@ -1,6 +1,5 @@
 """Engines that other packages bring: found without a change here, and alone in their failures."""
 
-import textwrap
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,34 +19,14 @@ from gpupool.engines import plugins, registry
 from gpupool.engines.base import Capability
 from gpupool.engines.plugins import BUILT_IN, BrokenPlugin, load_rooms
 from gpupool.engines.registry import Registry, UnknownEngine
-
-ROOM = """
-    from gpupool.engines.base import Engine
-    from gpupool.engines.openai.wire import OpenAIWire
-
-    ROOM = Engine(
-        "warp", "Warp drive", OpenAIWire(), capabilities=frozenset({"chat", "telepathy"}), versions=">=9"
-    )
-"""
+from tests.doubles.plugin import WARP, Site
 
 Install = Callable[..., None]
 
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts a package, as an installer would, into a folder of the path, for this test alone."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def add(package: str, entries: str, *, module: str = "", code: str = "") -> None:
-        info = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[gatehouse.engines]\n{entries}\n")
-        if module:
-            (tmp_path / f"{module}.py").write_text(textwrap.dedent(code))
-            monkeypatch.delitem(__import__("sys").modules, module, raising=False)
-
-    return add
+    return Site(tmp_path, monkeypatch).install
 
 
 def test_every_room_of_ours_loads_by_the_code_that_loads_plugins() -> None:
@@ -57,7 +36,7 @@ def test_every_room_of_ours_loads_by_the_code_that_loads_plugins() -> None:
 
 
 def test_an_installed_package_adds_an_engine(install: Install) -> None:
-    install("warp-drive", "warp = warp_room:ROOM", module="warp_room", code=ROOM)
+    install("warp-drive", "warp = warp_room:ROOM", module="warp_room", code=WARP)
     room = load_rooms().rooms["warp"]
     assert (room.package, room.engine.title, room.engine.versions) == ("warp-drive", "Warp drive", ">=9")
     assert room.engine.capabilities == {"chat", "telepathy"}
@@ -72,20 +51,20 @@ def test_an_installed_package_adds_an_engine(install: Install) -> None:
         ("def", "SyntaxError"),
         ("ROM = 1", "AttributeError"),
         ("ROOM = object()", "is a object, not an Engine"),
-        (ROOM.replace('"warp"', '"other"'), "registered as warp, but calls itself 'other'"),
-        (ROOM.replace('"Warp drive"', '""'), "title must be a text"),
-        (ROOM.replace("OpenAIWire(),", "None,"), "has no wire"),
-        (ROOM.replace("OpenAIWire(),", "object(),"), "wire has no health, models, parse_models"),
-        (ROOM.replace("versions=", "launch=object(), versions="), "launch has no check_args"),
-        (ROOM.replace('frozenset({"chat", "telepathy"})', '["chat"]'), "capabilities must be a frozenset"),
-        (ROOM.replace('"telepathy"', '"a\\nb"'), "capabilities must be a frozenset"),
+        (WARP.replace('"warp"', '"other"'), "registered as warp, but calls itself 'other'"),
+        (WARP.replace('"Warp drive"', '""'), "title must be a text"),
+        (WARP.replace("OpenAIWire(),", "None,"), "has no wire"),
+        (WARP.replace("OpenAIWire(),", "object(),"), "wire has no health, models, parse_models"),
+        (WARP.replace("versions=", "launch=object(), versions="), "launch has no check_args"),
+        (WARP.replace('frozenset({"chat", "telepathy"})', '["chat"]'), "capabilities must be a frozenset"),
+        (WARP.replace('"telepathy"', '"a\\nb"'), "capabilities must be a frozenset"),
         ("from gpupool.engines.registry import get_engine\nget_engine('vllm')", "cannot ask for others"),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_named_and_disables_itself_only(
     install: Install, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
 ) -> None:
-    install("a-good-one", "fine = fine_room:ROOM", module="fine_room", code=ROOM.replace('"warp"', '"fine"'))
+    install("a-good-one", "fine = fine_room:ROOM", module="fine_room", code=WARP.replace('"warp"', '"fine"'))
     install("warp-drive", "warp = warp_room:ROOM", module="warp_room", code=code)
     fresh = Registry()
     monkeypatch.setattr(registry, "_registry", fresh)
@@ -101,7 +80,7 @@ def test_a_plugin_that_cannot_be_used_is_named_and_disables_itself_only(
 
 
 def test_a_taken_name_stays_with_who_had_it_first_and_ours_win(install: Install) -> None:
-    install("b-package", "warp = warp_room:ROOM\nvllm = warp_room:ROOM", module="warp_room", code=ROOM)
+    install("b-package", "warp = warp_room:ROOM\nvllm = warp_room:ROOM", module="warp_room", code=WARP)
     install("c-package", "warp = warp_room:ROOM")
     found = load_rooms()
     assert (found.rooms["vllm"].package, found.rooms["warp"].package) == (plugins.PACKAGE, "b-package")
@@ -113,7 +92,7 @@ def test_a_taken_name_stays_with_who_had_it_first_and_ours_win(install: Install)
 
 @pytest.mark.parametrize("name", ["Warp", "a b", "x" * 33, "-x", "\x1b[31m"])
 def test_a_bad_name_is_refused_and_told_without_its_control_characters(install: Install, name: str) -> None:
-    install("warp-drive", f"{name} = warp_room:ROOM", module="warp_room", code=ROOM)
+    install("warp-drive", f"{name} = warp_room:ROOM", module="warp_room", code=WARP)
     (broken,) = load_rooms().broken
     assert "1 to 32 of a-z" in broken.reason
     assert broken.name.isprintable()
@@ -152,7 +131,7 @@ def test_rooms_are_loaded_once_however_many_threads_ask(monkeypatch: pytest.Monk
 
 
 def test_a_plugins_engine_takes_requests_for_what_it_can(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    install("warp-drive", "warp = warp_room:ROOM", module="warp_room", code=ROOM)
+    install("warp-drive", "warp = warp_room:ROOM", module="warp_room", code=WARP)
     monkeypatch.setattr(relay_rooms, "_found", {})
     model, snapshot = uuid4(), Snapshot()
     endpoint = Endpoint(uuid4(), uuid4(), "warp", "127.0.0.1", 1, "", "tiny")

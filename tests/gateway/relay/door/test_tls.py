@@ -23,11 +23,12 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "authority")
 
 
-async def _door(open_door: OpenDoor, engine: EngineDouble, ca_file: Path | None, **options: Any) -> DoorHouse:
+async def _door(open_door: OpenDoor, engine: EngineDouble, ca_file: Path | None = None, **options: Any) -> DoorHouse:
     house = await open_door(engine.port, authorization="Bearer engine-key", **options)
     picker = house.pipeline.picker
     picker.endpoints = [msgspec.structs.replace(endpoint, tls=True) for endpoint in picker.endpoints]
-    house.upstream.tls = engine_context(ca_file)
+    if ca_file is not None:
+        house.upstream.tls = engine_context(ca_file)
     return house
 
 
@@ -76,4 +77,15 @@ async def test_an_engine_that_speaks_no_tls_is_sent_nothing(open_door: OpenDoor,
         house = await _door(open_door, engine, authority.ca_file, deadlines=Deadlines(connect_seconds=0.3))
         answer = await house.ask(chat())  # the handshake is part of connecting
         assert (answer.status, answer.error["code"]) == (504, "upstream_timeout")
+        assert engine.received == []
+
+
+async def test_a_client_that_was_told_nothing_of_tls_trusts_what_the_system_does(
+    open_door: OpenDoor, authority: Authority
+) -> None:
+    engine = EngineDouble(answers(completion()))
+    engine.tls = authority.server("IP:127.0.0.1")
+    async with engine:
+        house = await _door(open_door, engine)
+        assert (await house.ask(chat())).error["code"] == "upstream_error"
         assert engine.received == []
