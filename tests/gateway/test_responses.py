@@ -190,7 +190,7 @@ def test_functions_are_called_and_their_results_given_back(rooms: Rooms, stream:
     assert rooms.engine.asked["messages"] == [
         {"role": "system", "content": "Be short"},
         {"role": "user", "content": "Weather?"},
-        {"role": "assistant", "content": None, "reasoning_content": "Hm", "tool_calls": [asks]},
+        {"role": "assistant", "content": None, "reasoning_content": "Hm", "reasoning": "Hm", "tool_calls": [asks]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
     ]
 

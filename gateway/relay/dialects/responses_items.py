@@ -187,7 +187,8 @@ class Messages:
         """A new message of the model's, with what it thought before it."""
         said: dict[str, Any] = {"role": "assistant", "content": None}
         if self._reasoning:
-            said["reasoning_content"] = "\n".join(self._reasoning)
+            # Engines read it under either name: llama.cpp and SGLang the first, vLLM the second.
+            said["reasoning_content"] = said["reasoning"] = "\n".join(self._reasoning)
             self._reasoning.clear()
         self.messages.append(said)
         return said

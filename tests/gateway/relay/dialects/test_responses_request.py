@@ -73,7 +73,7 @@ def test_what_a_model_said_in_one_turn_is_one_message() -> None:
     )
     assert [message["role"] for message in told] == ["user", "assistant", "tool", "tool"]
     assert told[1]["content"] == "I ask."
-    assert told[1]["reasoning_content"] == "Hm"
+    assert told[1]["reasoning_content"] == told[1]["reasoning"] == "Hm"
     assert [call["id"] for call in told[1]["tool_calls"]] == ["a", "b"]
     assert told[2:] == [
         {"role": "tool", "tool_call_id": "b", "content": "2"},
