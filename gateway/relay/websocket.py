@@ -30,6 +30,10 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
     on_lost: Callable[[], None] | None = None
     """Called once the connection is no more."""
 
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.conn.debug = False  # it would log headers, and keys with them, and whatever is said
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self.on_lost is not None:

@@ -194,6 +194,8 @@ def test_a_cancelled_turn_is_a_cancelled_row(doors: TestHouse, door: str) -> Non
     tenant = make_tenant(model, models=(model,))
     key = make_key(tenant, "cancels")
     attach(model, port, engine="openai")
+    with doors.client(key.secret, door=door) as client:
+        wait_until(lambda: client.get(f"/v1/models/{model}").status_code == 200, f"{model} at the {door}", seconds=5)
 
     async def talk() -> dict[str, Any]:
         double = EngineDouble(streams(chunk("Hel"), chunk("lo"), then=Wire.stall))
@@ -234,3 +236,18 @@ def test_a_model_without_an_instance_fails_the_turn_alone(doors: TestHouse, door
         return codes
 
     assert asyncio.run(talk()) == ["no_ready_instance", "no_ready_instance"]
+
+
+@pytest.mark.parametrize(("door", "code"), [("relay", 1001), ("web", 1012)])
+def test_a_process_that_stops_says_so(doors: TestHouse, door: str, code: int) -> None:
+    async def talk() -> int | None:
+        talk = await Talk.begin(port_of(doors, door), model="tiny", headers=bearer(doors.key.secret))
+        stopping = asyncio.create_task(asyncio.to_thread(doors.stop, door))
+        closed = await talk.closed()
+        await stopping
+        return closed
+
+    try:
+        assert asyncio.run(talk()) == code
+    finally:
+        doors.start(door)

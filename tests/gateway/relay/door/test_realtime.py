@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -368,6 +369,20 @@ async def test_a_browsers_key_comes_as_a_subprotocol_and_is_not_sent_back(open_d
             assert not any(name.startswith(b"sec-websocket") for name, _ in request.headers)
         assert b"sk-secret" not in str(engine.received[0].headers).encode()
         await talk.end()
+
+
+async def test_neither_keys_nor_words_are_logged_however_much_is(
+    open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EngineDouble(streams(*chat_stream("canary answer"))) as engine:
+        house = await open_door(engine.port)
+        caplog.set_level(logging.DEBUG, "uvicorn.error")
+        caplog.set_level(logging.CRITICAL, "websockets.client")  # the test's own side
+        talk = await Talk.begin(house.port, subprotocols=["realtime", "openai-insecure-api-key.sk-canary"])
+        await talk.user("canary question")
+        await talk.respond()
+        await talk.end()
+        assert "canary" not in caplog.text
 
 
 @pytest.mark.parametrize("refusal", [InvalidApiKey(), PermissionDenied(), ModelNotFound()])
