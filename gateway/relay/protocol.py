@@ -199,6 +199,8 @@ class GuardedProtocol(HttpToolsProtocol):
     limits: ClassVar[ProtocolLimits] = ProtocolLimits()
     clients: ClassVar[ClientGuard | None] = None
     websocket_class: ClassVar[type[GuardedWebSocket]] = GuardedWebSocket
+    draining: ClassVar[bool] = False
+    """The server is about to stop: every answer from here on says that it is the connection's last."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))  # uvloop's is one in all but name
@@ -247,6 +249,16 @@ class GuardedProtocol(HttpToolsProtocol):
         counted, self._counted = self._counted, None
         if counted is not None and self.clients is not None:
             self.clients.leave(counted)
+
+    @property
+    def waits(self) -> bool:
+        """No request is under way on it, but one may be on its way."""
+        return not self.transport.is_closing() and not _answering(self.cycle)
+
+    def make_last(self) -> None:
+        """The answer that is under way is the last of this connection."""
+        if _answering(self.cycle):
+            self.cycle.keep_alive = False
 
     def check(self, now: float) -> None:
         """Close what has taken too long; `now` is loop time."""
@@ -362,7 +374,7 @@ class GuardedProtocol(HttpToolsProtocol):
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            keep_alive=version != "1.0" and not self.draining and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
         scope[ON_LEAVING] = cycle.on_leaving

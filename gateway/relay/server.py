@@ -6,6 +6,7 @@ steps: say so, stop taking, let finish, end what is left with an error.
 """
 
 import asyncio
+import contextlib
 import fcntl
 import gc
 import logging
@@ -31,6 +32,7 @@ _BACKLOG: Final = 2048
 _USER_TIMEOUT_MS: Final = 30_000
 _LINUX_TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 _POLL_SECONDS: Final = 0.05
+_LINGER_SECONDS: Final = 1.0  # for requests on their way on connections that have none, when no more are taken
 _ENDING_SECONDS: Final = 2.0  # for error events to be written and settled, at the very end
 
 
@@ -143,16 +145,17 @@ class RelayServer(uvicorn.Server):
         self._signals = 0
         self._notice_ends: float | None = None
         self._next_check = 0.0
+        self._protocol = with_limits(
+            ProtocolLimits(
+                head_deadline_seconds=limits.head_deadline_seconds,
+                keep_alive_seconds=limits.keep_alive_seconds,
+                connection_cap=limits.connection_cap,
+            ),
+            clients,
+        )
         config = uvicorn.Config(
             door,
-            http=with_limits(
-                ProtocolLimits(
-                    head_deadline_seconds=limits.head_deadline_seconds,
-                    keep_alive_seconds=limits.keep_alive_seconds,
-                    connection_cap=limits.connection_cap,
-                ),
-                clients,
-            ),
+            http=self._protocol,
             loop="uvloop",
             ws="none",  # the protocol above takes them over itself, where there is something to be had
             ws_max_size=limits.message_bytes,
@@ -194,17 +197,19 @@ class RelayServer(uvicorn.Server):
         if self._notice_ends is None:
             self._door.draining = True
             self._notice_ends = now + self._limits.drain_notice_seconds
+            self._make_last()
             log.info("relay_draining", in_flight=self._door.in_flight)
         return self._signals > 1 or now >= self._notice_ends
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
+        loop = asyncio.get_running_loop()
+        hurried = self._signals
+        self._make_last()  # where there was no notice
+        await self._stop_listening(loop)
+        await self._linger(loop.time() + _LINGER_SECONDS)
         for connection in list(self.server_state.connections):
             connection.shutdown()
         self._door.close_idle()
-        loop = asyncio.get_running_loop()
-        hurried = self._signals
         if not await self._idle_by(loop.time() + self._limits.drain_deadline_seconds, hurried=hurried):
             log.warning("relay_ends_requests", in_flight=self._door.in_flight)
             self._door.abort_all()
@@ -216,6 +221,47 @@ class RelayServer(uvicorn.Server):
             connection.transport.abort()
         self._listener.close()
         log.info("relay_stopped")
+
+    def _make_last(self) -> None:
+        """Have clients go elsewhere for their next request, told so by the answer to this one."""
+        self._protocol.draining = True
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GuardedProtocol):
+                connection.make_last()
+
+    async def _stop_listening(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take no more connections, and lose none that the kernel has accepted for us.
+
+        Closing a listener resets those in its queue. So a second descriptor keeps it open until the queue is empty.
+        """
+        listener = self._listener.socket.dup()
+        listener.setblocking(False)
+        for server in self.servers:
+            server.close()
+        late: list[socket.socket] = []
+        while True:
+            try:
+                late.append(listener.accept()[0])
+            except OSError:
+                break
+        listener.close()  # at once: what comes between is reset after all
+        for accepted in late:
+            accepted.setblocking(False)
+            with contextlib.suppress(OSError):  # it has gone again
+                await loop.connect_accepted_socket(self._new_connection, accepted)
+
+    def _new_connection(self) -> GuardedProtocol:
+        return self._protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=None
+        )
+
+    async def _linger(self, deadline: float) -> None:
+        """Wait for requests that were sent before their clients could know, until loop time `deadline`."""
+        loop = asyncio.get_running_loop()
+        while any(isinstance(one, GuardedProtocol) and one.waits for one in self.server_state.connections):
+            if loop.time() >= deadline or self._signals > 1:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _idle_by(self, deadline: float, *, hurried: int | None = None) -> bool:
         """Wait until no request is under way; False at loop time `deadline`, or on a further signal."""
