@@ -4,7 +4,7 @@ It only looks into the snapshot; both doors first await `Follower.resolve`, so t
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from rest_framework.authentication import BaseAuthentication
 
@@ -14,7 +14,8 @@ from gateway.relay.rows import KeyRow
 from gateway.relay.snapshot import Snapshot, digest_credential
 from tenants.principal import Principal
 
-_SCHEME = "bearer"
+_SCHEME: Final = "bearer"
+_KNOWN_CAP: Final = 10_000
 
 
 def read_credential(request: Any) -> str:
@@ -49,6 +50,8 @@ class ApiKeyAuthentication(BaseAuthentication):
     def __init__(self, snapshot: Snapshot, now: Callable[[], float]) -> None:
         self._snapshot = snapshot
         self._now = now
+        self._known: dict[str, tuple[Principal, KeyRow]] = {}  # by digest, as of a version of the snapshot
+        self._known_at = -1
 
     def credential(self, request: Any) -> str:
         """See `read_credential`."""
@@ -67,6 +70,12 @@ class ApiKeyAuthentication(BaseAuthentication):
         row = self._snapshot.key(digest)
         if row is None or row.revoked or (row.expires_at is not None and row.expires_at <= self._now()):
             raise InvalidApiKey()
+        if self._known_at != self._snapshot.version:
+            self._known.clear()
+            self._known_at = self._snapshot.version
+        known = self._known.get(digest)
+        if known is not None and known[1] is row:
+            return known
         tenant = self._snapshot.tenant(row.tenant_id)
         if tenant is None:
             raise SnapshotStale(retry_after_seconds=1)
@@ -78,7 +87,10 @@ class ApiKeyAuthentication(BaseAuthentication):
             allowed_models=row.allowed_models,
             rpm_limit=row.rpm_limit,
         )
-        return principal, row
+        if len(self._known) >= _KNOWN_CAP:
+            self._known.clear()
+        known = self._known[digest] = (principal, row)
+        return known
 
     def authenticate_header(self, request: Any) -> str:
         return 'Bearer realm="gatehouse"'

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 _JSON: Final = (b"content-type", b"application/json")
 _STREAM_HEADERS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+_NONE: Final[frozenset[UUID]] = frozenset()
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
 _word = re.compile(rb"[\w.@+-]{4,}")
 
@@ -69,7 +70,7 @@ class Exchange:
         self._attempt: Attempt | None = None
         self._dialect_stream: DialectStream | None = None
         self._content_told = False
-        self._tried: frozenset[UUID] = frozenset()
+        self._tried: tuple[UUID, ...] = ()
         self._attempts = 0
         self._ttft_seconds: float | None = None
         self._usage: Usage | None = None
@@ -228,7 +229,7 @@ class Exchange:
         if self._attempts >= self._deadlines.attempts or self._now() >= self._retry_until:
             return False
         picker = self._ready.picker
-        endpoint = picker.pick(self._tried)
+        endpoint = picker.pick(frozenset(self._tried))
         if endpoint is None or not picker.spend_retry():
             return False
         self._use(endpoint)
@@ -241,13 +242,13 @@ class Exchange:
     def _begin_attempt(self) -> Attempt:
         endpoint = self._endpoint
         if endpoint is None:
-            endpoint = self._ready.picker.pick(self._tried)
+            endpoint = self._ready.picker.pick(frozenset(self._tried) if self._tried else _NONE)
             if endpoint is None:
                 raise AttemptFailed(self._none_routable(), retry=False)
             self._use(endpoint)
         self._last_endpoint = endpoint
         self._attempts += 1
-        self._tried |= {endpoint.instance_id}
+        self._tried = (*self._tried, endpoint.instance_id)
         self._dialect_stream = None
         attempt = self._attempt = Attempt(
             self._ready.request,
@@ -262,7 +263,9 @@ class Exchange:
 
     def _none_routable(self) -> NoReadyInstance:
         picker = self._ready.picker
-        reasons = {str(instance_id): str(reason) for instance_id, reason in picker.why_not(self._tried).items()}
+        reasons = {
+            str(instance_id): str(reason) for instance_id, reason in picker.why_not(frozenset(self._tried)).items()
+        }
         log.warning("no_endpoint_routable", request_id=str(self._ready.request.request_id), reasons=reasons)
         return NoReadyInstance(retry_after_seconds=picker.retry_after_seconds())
 

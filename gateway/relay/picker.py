@@ -27,6 +27,7 @@ from gateway.relay.rooms import find_room
 from gateway.relay.snapshot import Snapshot
 
 _SHORTEST_RETRY_AFTER_SECONDS: Final = 1.0
+_IDLE: Final = [0]
 RETRY_SHARE: Final = 0.2
 
 
@@ -61,7 +62,7 @@ class Balancer:
         self._snapshot = snapshot
         self._clock = clock
         self._random = random
-        self._in_flight: dict[UUID, int] = {}
+        self._in_flight: dict[UUID, list[int]] = {}  # a list of one: it is looked up once and changed in place
         self._breakers: dict[UUID, Breaker] = {}
         self._requests = 0
         self._budget = RetryBudget(retry_share)
@@ -81,11 +82,11 @@ class Balancer:
 
     def in_flight(self, instance_id: UUID) -> int:
         """Requests of this process on that instance now."""
-        return self._in_flight.get(instance_id, 0)
+        return self._in_flight.get(instance_id, _IDLE)[0]
 
     def loads(self) -> Mapping[UUID, int]:
         """Requests in flight by instance, where there are any."""
-        return self._in_flight
+        return {instance_id: load[0] for instance_id, load in self._in_flight.items() if load[0]}
 
     def breaker(self, instance_id: UUID) -> Breaker:
         """What is known of that instance."""
@@ -98,14 +99,16 @@ class Balancer:
     # For one request
 
     def pick(self, model_id: UUID, api: Api, exclude: frozenset[UUID]) -> Endpoint | None:
-        candidates = [e for e in self._snapshot.endpoints(model_id) if e.instance_id not in exclude and _can(e, api)]
+        candidates = [e for e in self._snapshot.endpoints(model_id) if _can(e, api)]
+        if exclude:
+            candidates = [e for e in candidates if e.instance_id not in exclude]
         if self._breakers:
             candidates = self._routable(candidates)
         if not candidates:
             return None
         if len(candidates) == 1:
             return candidates[0]
-        loads = [self._in_flight.get(e.instance_id, 0) for e in candidates]
+        loads = [self._in_flight.get(e.instance_id, _IDLE)[0] for e in candidates]
         return candidates[pick_less_loaded(loads, first=self._random(), second=self._random())]
 
     def why_not(self, model_id: UUID, api: Api, exclude: frozenset[UUID]) -> dict[UUID, Unroutable]:
@@ -138,7 +141,11 @@ class Balancer:
     def started(self, endpoint: Endpoint) -> bool:
         """An attempt begins there. Returns whether it is the trial of an open breaker."""
         instance_id = endpoint.instance_id
-        self._in_flight[instance_id] = self._in_flight.get(instance_id, 0) + 1
+        load = self._in_flight.get(instance_id)
+        if load is None:
+            self._in_flight[instance_id] = [1]
+        else:
+            load[0] += 1
         if self._breakers:
             breaker = self._breakers.get(instance_id)
             if breaker is not None and breaker.state is BreakerState.OPEN:
@@ -152,11 +159,9 @@ class Balancer:
 
     def finished(self, endpoint: Endpoint, outcome: AttemptOutcome, *, trial: bool = False) -> None:
         instance_id = endpoint.instance_id
-        left = self._in_flight.get(instance_id, 0) - 1
-        if left > 0:
-            self._in_flight[instance_id] = left
-        else:
-            self._in_flight.pop(instance_id, None)
+        load = self._in_flight.get(instance_id)
+        if load is not None and load[0]:
+            load[0] -= 1
         if outcome is not AttemptOutcome.OK or self._breakers:
             self._judge(instance_id, outcome, trial=trial)
 
@@ -209,6 +214,8 @@ class Balancer:
             endpoint, trial = self._dropped.popleft()
             self.counters.lost_counts += 1
             self.finished(endpoint, AttemptOutcome.NEUTRAL, trial=trial)
+        for instance_id in [i for i, load in self._in_flight.items() if not load[0]]:
+            del self._in_flight[instance_id]
         for instance_id in [i for i in self._breakers if not self._snapshot.has_endpoint(i)]:
             del self._breakers[instance_id]
         self._budget.observe(now=self._clock.monotonic(), requests=self._requests)

@@ -165,9 +165,9 @@ class Pipeline:
         """A picker among the endpoints that can do the work. Raises GatehouseError where there are none for it."""
         name = work.parsed.model
         model = self._permission.check_model(principal, name, action)
-        if not self._balancer.has_ready(model.id):
-            raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
         if not self._balancer.can(model.id, work.api):
+            if not self._balancer.has_ready(model.id):
+                raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
             raise NotSupported(f"The engine of '{name}' does not support {work.api}.", param="model")
         return self._balancer.picker(model.id, work.api)
 
