@@ -31,13 +31,20 @@ _REFUSALS: Final = {
 
 
 class GatewayKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
-    """API keys as bearer tokens."""
+    """API keys, as OpenAI's clients send them or as Anthropic's do."""
 
     target_class = "gateway.authentication.ApiKeyAuthentication"
-    name = "gatewayKey"
+    name = ["gatewayKey", "gatewayKeyHeader"]  # the library's own way
 
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer", "description": "An API key of a tenant: sk-gh-..."}
+    def get_security_definition(self, auto_schema: Any) -> list[dict[str, str]]:
+        text = "An API key of a tenant: sk-gh-..."
+        return [
+            {"type": "http", "scheme": "bearer", "description": text},
+            {"type": "apiKey", "in": "header", "name": "x-api-key", "description": text},
+        ]
+
+    def get_security_requirement(self, auto_schema: Any) -> list[dict[str, list[str]]]:
+        return [{name: []} for name in self.name]  # either of them; the library would ask for both
 
 
 def describe_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:

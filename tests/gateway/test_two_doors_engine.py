@@ -4,13 +4,16 @@ The engine is a double that notes every byte, since real ones do not tell what t
 """
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
+from bench.house import wait_until
 from bench.rows import attach
+from core.embedded.process import free_port
 from tenants.actor import SYSTEM
 from tenants.services import grant_model
 from tests.doubles.engine import DONE, EngineDouble, Received, Wire, answers, chat_stream, completion, event, streams
@@ -158,7 +161,7 @@ def test_what_the_gateway_does_not_know_passes_byte_for_byte(doors: Doors, engin
         assert (received.path, received.body) == (ask.path, ask.body)
 
 
-@pytest.mark.shows("G26")
+@pytest.mark.shows("G26", "R84")
 @pytest.mark.parametrize("door", ["relay", "web"])
 def test_nothing_of_the_client_but_its_trace_reaches_the_engine(doors: Doors, engine: NotingEngine, door: str) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -190,6 +193,25 @@ def test_nothing_of_the_client_but_its_trace_reaches_the_engine(doors: Doors, en
     }
     assert received.header("traceparent") == trace
     assert not any(doors.secrets["valid"] in value for _, value in received.headers)
+
+
+@pytest.mark.shows("R84")
+@pytest.mark.parametrize("door", ["relay", "web"])
+def test_what_a_door_logs_says_whose_request_and_trace_it_is_about(doors: Doors, door: str) -> None:
+    attach(f"away-{door}", free_port(), engine="vllm")
+    grant_model(doors.house.tenant, model_pattern=f"away-{door}", actor=SYSTEM)
+    headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    ask = Ask("x", body={"model": f"away-{door}", "messages": TALK}, headers=headers)
+    wait_until(lambda: doors.send(door, ask).status_code == 502, "the engine that is away")
+    lines = [json.loads(line) for line in doors.house.log(door).read_text().splitlines() if "attempt_failed" in line]
+    assert lines
+    about = {name: lines[-1].get(name) for name in ("tenant", "key_id", "trace_id")}
+    assert about == {
+        "tenant": "acme",
+        "key_id": str(doors.house.key.id),
+        "trace_id": "0af7651916cd43dd8448eb211c80319c",
+    }
+    assert doors.secrets["valid"] not in doors.house.log(door).read_text()
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/rerank"])

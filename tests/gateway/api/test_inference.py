@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import resolve
 from drf_spectacular.generators import SchemaGenerator
 
+from gateway.api.base import InferenceView
 from gateway.api.runtime import install_runtime
+from gateway.authentication import ApiKeyAuthentication
+from gateway.permissions import InferencePermission
+from gateway.relay.routes import INFERENCE
 from tests.dashboard.people import person
 
 
@@ -44,9 +49,42 @@ def test_inference_is_described_with_its_key_and_its_refusals(schema: dict[str, 
     assert schema["openapi"].startswith("3.1")
     chat = schema["paths"]["/v1/chat/completions"]["post"]
     assert {"200", "400", "401", "403", "404", "413", "429", "503"} <= set(chat["responses"])
-    assert chat["security"] == [{"gatewayKey": []}]
+    assert chat["security"] == [{"gatewayKey": []}, {"gatewayKeyHeader": []}]
     assert schema["components"]["securitySchemes"]["gatewayKey"]["scheme"] == "bearer"
+    assert schema["components"]["securitySchemes"]["gatewayKeyHeader"]["name"] == "x-api-key"
     assert "x-ratelimit-limit-requests" in chat["responses"]["429"]["headers"]
+
+
+@pytest.mark.parametrize("path", INFERENCE)
+def test_every_endpoint_is_described_as_the_relay_serves_it(schema: dict[str, Any], path: str) -> None:
+    described = schema["paths"][path]["post"]
+    assert {"200", "400", "401", "403", "404", "413", "415", "429", "502", "503", "504"} == set(described["responses"])
+    assert "$ref" in described["requestBody"]["content"]["application/json"]["schema"]
+    shapes = {
+        answer["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for status, answer in described["responses"].items()
+        if status != "200"
+    }
+    assert shapes == {"AnthropicError" if path.startswith("/v1/messages") else "Error"}
+    answers = described["responses"]["200"]["content"]
+    streamed = path.endswith(("completions", "/responses", "/messages"))
+    assert set(answers) == ({"application/json", "text/event-stream"} if streamed else {"application/json"})
+
+
+@pytest.mark.parametrize("path", INFERENCE)
+def test_every_endpoint_is_a_view_with_its_keys_and_rights(path: str) -> None:
+    view = resolve(path).func.view_class  # type: ignore[attr-defined]  # Django's as_view sets it
+    assert issubclass(view, InferenceView)
+    assert view.api is INFERENCE[path]
+    assert view.authentication_classes == [ApiKeyAuthentication]
+    assert view.permission_classes == [InferencePermission]
+
+
+@pytest.mark.parametrize("path", INFERENCE)
+def test_errors_are_told_in_the_words_of_the_api(client: Client, path: str) -> None:
+    refused = client.post(path, "{}", content_type="application/json")
+    assert (refused.status_code, refused["retry-after"]) == (503, "5")
+    assert (refused.json().get("type") == "error") == path.startswith("/v1/messages")
 
 
 def test_every_operation_has_a_name_of_its_own(schema: dict[str, Any]) -> None:
