@@ -62,6 +62,7 @@ def gatehouse(upstream_port: int, folder: Path, *, cpus: Sequence[int] | None) -
             "DATABASE_URL": postgres.url("bench"),
             "VALKEY_STATE_URL": state.url,
             "VALKEY_SCRATCH_URL": scratch.url,
+            "GATEHOUSE_CLIENT_CONNECTION_CAP": "4000",  # the slow streams come from one address
         }
         house = House(folder, environ)
         stack.callback(house.stop_all)

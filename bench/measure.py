@@ -150,7 +150,8 @@ def measure_slow_streams(proxy: Proxy, plan: Plan, *, cpus: Sequence[int] | None
             limit_seconds=seconds * 3 + 30,
             cpus=cpus,
         )
-    complaint = result.complaint or proxy.settled(result.ok, result.failed)
+    settled = proxy.settled(result.ok, result.failed)
+    complaint = result.complaint or settled
     return SlowStreams(
         count=plan.slow_streams,
         failed=result.failed,
@@ -181,7 +182,8 @@ def measure_memory(proxy: Proxy, plan: Plan, *, cpus: Sequence[int] | None) -> M
                 limit_seconds=120.0,
                 cpus=cpus,
             )
-            if complaint := result.complaint or proxy.settled(result.ok, result.failed):
+            settled = proxy.settled(result.ok, result.failed)
+            if complaint := result.complaint or settled:
                 complaints.append(f"{proxy.name}, memory: {complaint}")
         readings.append(rss_bytes(proxy.pid))
     return Memory(

@@ -61,7 +61,8 @@ def profile(proxy: Proxy, plan: Plan, folder: Path, *, rate: float, cpus: Sequen
         for profiler in found:
             note, seen = _record(profiler, proxy.pid, folder / f"profile-{what}", load)
             notes.append(note)
-            if complaint := seen.complaint or proxy.settled(seen.ok, seen.failed):
+            settled = proxy.settled(seen.ok, seen.failed)
+            if complaint := seen.complaint or settled:
                 notes.append(f"profile of {what}: {complaint}")
     return notes
 

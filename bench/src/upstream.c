@@ -39,7 +39,7 @@ static const char CHUNK_FIRST[] =
     "\"finish_reason\":null}]}\n\n";
 static const char CHUNK_MIDDLE[] =
     "data: {\"id\":\"chatcmpl-5f1c2d7e9a3b4c6d8e0f1a2b3c4d5e6f\",\"object\":\"chat.completion.chunk\",\"created\":1764400000,"
-    "\"model\":\"%s\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
+    "\"model\":\"%s\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token%ld\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n";
 static const char CHUNK_LAST[] =
     "data: {\"id\":\"chatcmpl-5f1c2d7e9a3b4c6d8e0f1a2b3c4d5e6f\",\"object\":\"chat.completion.chunk\",\"created\":1764400000,"
     "\"model\":\"%s\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\".\"},\"logprobs\":null,\"finish_reason\":\"stop\"}]}\n\n";
@@ -108,7 +108,8 @@ static void send_next_events(Connection *connection) {
         const char *form = connection->events_left == 1                              ? CHUNK_LAST
                            : connection->events_left == connection->events_total ? CHUNK_FIRST
                                                                                      : CHUNK_MIDDLE;
-        length = snprintf(event, sizeof event, form, model);
+        /* Never the same twice in a row: LiteLLM cuts off a stream that repeats itself. Forms without a number ignore it. */
+        length = snprintf(event, sizeof event, form, model, connection->events_left % 10);
         add_event(connection, event, length);
         connection->events_left--;
         events_sent++;

@@ -47,7 +47,7 @@ def test_events_of_a_burst_come_in_one_write(upstream: Upstream) -> None:
 
 def test_events_alone_are_read_alone(upstream: Upstream) -> None:
     result = send_load(upstream.port, chat(events=20, pace_us=2_000), requests=4, concurrency=1, events=20)
-    assert result.reads >= 4 * 18
+    assert result.reads >= 4 * 10  # a busy machine reads some together; a burst would be four reads
 
 
 def test_a_missing_event_is_a_failure(upstream: Upstream) -> None:
