@@ -180,6 +180,7 @@ async def test_engine_lost_in_mid_stream_is_told_as_an_error(
         answers(b"<html>", status=500, content_type="text/html"),
         streams(chunk(role=True), then=reset),
         streams(b": ping\n\n", chunk(role=True), then=end_early),
+        streams(chunk(role=True), chunk("lost")[:-1], then=reset),  # at the first content: not one byte was told
         streams(chunk(role=True), b'data: {"error": {"message": "x", "code": 500}}\n\n'),
     ],
 )
