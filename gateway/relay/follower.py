@@ -137,6 +137,10 @@ class Follower:
                 if not self._complained:
                     logger.warning("snapshot_source_away", error=str(error))
                 self._complained = True
+            except Exception:
+                # A defect of ours in one delta must not end the following: the section is read anew at the next poll,
+                # and the snapshot's age says when it may be served no longer.
+                logger.exception("snapshot_not_followed")
             metrics.snapshot_away.set(float(self.away))
             metrics.flush()
             with contextlib.suppress(TimeoutError):

@@ -328,3 +328,25 @@ async def test_nobody_waits_for_a_read_that_died_of_something_else(house: House)
         house.source.before_find = lambda: None
         await house.follower.resolve("digest")
     assert house.snapshot.knows("digest")
+
+
+async def test_following_goes_on_after_a_read_that_died_of_something_else(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = asyncio.Event()
+
+    def odd(section: str, ids: Sequence[UUID]) -> Loaded:
+        died_soon(died.set)
+        raise ValueError("a row that nobody thought of")
+
+    died_soon = asyncio.get_running_loop().call_soon_threadsafe
+    with monkeypatch.context() as patch:
+        patch.setattr(house.source, "load_objects", odd)
+        house.source.write(MODELS, ModelRow(uuid4(), "tiny", None, 1))
+        house.follower.hasten(MODELS, 1)
+        async with asyncio.timeout(5):
+            await died.wait()
+    async with asyncio.timeout(5):
+        while house.snapshot.model("tiny") is None:  # noqa: ASYNC110  # the follower tells nobody
+            house.follower.hasten(MODELS, 2)
+            await asyncio.sleep(0.01)
