@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from config.environment import environment
 from config.web_server import WebServer, build_server
+from core.env import SettingsError
 from tests.gateway.relay.door.house import free_port, until
 
 
@@ -83,3 +84,18 @@ async def test_a_server_that_stops_tells_its_websockets_to_come_back(served: tup
             await asyncio.wait_for(socket.recv(), 10)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
+
+
+def test_proxies_that_are_no_networks_stop_the_start_with_a_sentence() -> None:
+    settings = dataclasses.replace(environment(), trusted_proxies=("10.0.0.0/8", "proxy.example"))
+    with pytest.raises(SettingsError, match=r"GATEHOUSE_TRUSTED_PROXIES.*proxy\.example"):
+        build_server(settings, "tests.config.test_web_server:_echo")
+
+
+@pytest.mark.shows("R125")
+@pytest.mark.parametrize(("cores", "cap", "connections"), [(2, None, 4096), (64, None, 16_384), (64, 10, 10)])
+def test_how_many_connections_there_may_be_follows_the_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, cap: int | None, connections: int
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert dataclasses.replace(environment(), connection_cap=cap).connections == connections
