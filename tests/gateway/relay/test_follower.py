@@ -347,6 +347,6 @@ async def test_following_goes_on_after_a_read_that_died_of_something_else(
         async with asyncio.timeout(5):
             await died.wait()
     async with asyncio.timeout(5):
-        while house.snapshot.model("tiny") is None:  # noqa: ASYNC110  # the follower tells nobody
+        while house.snapshot.model("tiny") is None:  # the follower tells nobody
             house.follower.hasten(MODELS, 2)
             await asyncio.sleep(0.01)

@@ -40,9 +40,7 @@ class Balanced:
         self.balancer = Balancer(self.snapshot, clock=self.clock, random=cycle((0.1, 0.6, 0.9, 0.3)).__next__)
         self._admit = house.pipeline.prepare
         self._admit_now = house.pipeline.prepare_now
-        self._admit_now = house.pipeline.prepare_now
         house.pipeline.prepare = self._prepare  # type: ignore[method-assign]
-        house.pipeline.prepare_now = self._prepare_now  # type: ignore[method-assign]
         house.pipeline.prepare_now = self._prepare_now  # type: ignore[method-assign]
 
     @classmethod
@@ -60,17 +58,6 @@ class Balanced:
     def state(self, number: int = 0) -> BreakerState:
         endpoint = self.snapshot.endpoints(MODEL)[number]
         return self.balancer.breaker(endpoint.instance_id).state
-
-    def _prepare_now(self, request: SlimRequest) -> Ready | None:
-        try:
-            timeout = client_timeout_seconds(request.headers)
-        except GatehouseError:
-            return None
-        ready = self._admit_now(request)
-        if ready is not None:
-            ready.picker = self.balancer.picker(MODEL, ready.work.api)
-            ready.timeout_seconds = timeout
-        return ready
 
     async def _prepare(self, request: SlimRequest) -> Decision:
         decision = await self._admit(request)
