@@ -20,7 +20,15 @@ from prometheus_client import (
     multiprocess,
 )
 
-__all__ = ["CONTENT_TYPE_LATEST", "Settled", "flush", "record_refusal", "record_settled", "render_metrics", "snapshot_away"]
+__all__ = [
+    "CONTENT_TYPE_LATEST",
+    "Settled",
+    "flush",
+    "record_refusal",
+    "record_settled",
+    "render_metrics",
+    "snapshot_away",
+]
 
 _DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
