@@ -18,6 +18,7 @@ from gateway.relay.plan import Api, ParsedBody
 Span = tuple[int, int, int, int]
 """Key start, key end, value start, value end: bytes into the body, quotes of the key included."""
 
+_MAX_MEMBERS: Final = 1024  # each costs Python steps: a body of a million would hold the loop for seconds
 _MAX_CHOICES: Final = 128
 _MAX_TOKENS: Final = 2**31 - 1
 _UTF8_STEP: Final = 1 << 16
@@ -72,6 +73,8 @@ def scan_members(body: bytes) -> dict[str, Span]:
         raise MalformedJson(str(error)) from error
     except RecursionError as error:
         raise MalformedJson("it is nested too deeply") from error
+    if len(raw_members) > _MAX_MEMBERS:
+        raise MalformedJson(f"it has more than {_MAX_MEMBERS} members")
     spans: dict[str, Span] = {}
     member = _first_member.match(body)
     next_member = _next_member.match
@@ -225,6 +228,8 @@ def _check_messages(body: bytes, span: Span | None) -> None:
         _messages.decode(memoryview(body)[span[2] : span[3]])
     except msgspec.DecodeError as error:
         _refuse_message(str(error))
+    except RecursionError:
+        _refuse("messages", "it is nested too deeply")
 
 
 def _refuse_message(fault: str) -> NoReturn:
@@ -276,7 +281,7 @@ def _include_usage(value: bytes | None) -> bool:
         _refuse("stream_options", "expected an object")
     try:
         members = scan_members(value)
-    except DuplicateMember as error:
+    except (DuplicateMember, MalformedJson) as error:
         _refuse("stream_options", str(error))
     span = members.get("include_usage")
     return _boolean("stream_options.include_usage", _value(value, span)) if span else False

@@ -248,3 +248,19 @@ def test_time_is_linear_in_the_body(large: str) -> None:
 
 def test_edits_apply_in_order_of_place() -> None:
     assert apply_edits(b"abcdef", [(4, 5, b"X"), (0, 1, b""), (2, 2, b"--")]) == b"b--cdXf"
+
+
+def test_a_body_of_very_many_members_is_refused_before_they_are_looked_at() -> None:
+    body = b'{"model":"m","messages":[{"role":"user"}],' + b",".join(b'"a%d":1' % n for n in range(1 << 18)) + b"}"
+    started = time.process_time()
+    with pytest.raises(InvalidRequest, match="more than 1024 members"):
+        parse_body(Api.CHAT, body)
+    assert time.process_time() - started < 0.5
+
+
+def test_options_of_very_many_members_are_refused() -> None:
+    options = b"{" + b",".join(b'"a%d":1' % n for n in range(1025)) + b"}"
+    body = b'{"model":"m","messages":[{"role":"user"}],"stream":true,"stream_options":' + options + b"}"
+    with pytest.raises(InvalidRequest) as caught:
+        parse_body(Api.CHAT, body)
+    assert caught.value.param == "stream_options"
