@@ -172,6 +172,13 @@ class Environment:
         minimum=0,
         maximum=1,
     )
+    coalesce: str = setting(
+        "GATEHOUSE_COALESCE",
+        "off or deterministic: requests of a tenant that are the same and under way at once in one process are asked "
+        "of an engine once, where the answer is certain (temperature 0, embeddings, rerank, tokenize) or the client "
+        "says so (x-gatehouse-coalesce: on).",
+        default="off",
+    )
     engine_ca_file: Path | None = setting(
         "GATEHOUSE_ENGINE_CA_FILE",
         "PEM file with certificates that engines behind https may be signed by, beside those that the system trusts.",

@@ -23,7 +23,9 @@ from core.tls import engine_context
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.adopt import Adopter
+from gateway.relay.carrier import Carrier
 from gateway.relay.clients import ClientGuard, TooManyOfClient
+from gateway.relay.coalesce import Coalesce, Coalescer
 from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.dialects.responses import Responses, Retention
 from gateway.relay.exchange import Deadlines, Exchange
@@ -34,7 +36,7 @@ from gateway.relay.memory import MemoryBudget
 from gateway.relay.outbox import Outbox
 from gateway.relay.picker import Balancer
 from gateway.relay.pipeline import Pipeline
-from gateway.relay.plan import Ready
+from gateway.relay.plan import Api, Ready
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.realtime.session import SessionLimits
 from gateway.relay.settle import Settler
@@ -78,6 +80,8 @@ class RelayRuntime:
             attempts=environment.attempts,
             retry_seconds=environment.retry_deadline_seconds,
         )
+        self.coalescer: Coalescer | None = None
+        """None where requests are not coalesced; set by `start`."""
         self._door = door
         self._tasks: list[asyncio.Task[None]] = []
         self._pipeline: Pipeline | None = None
@@ -96,6 +100,9 @@ class RelayRuntime:
     def exchange(self, ready: Ready) -> Exchange:
         return Exchange(ready, self.upstream, self._clock, self.deadlines)
 
+    def carrier(self, ready: Ready) -> Carrier:
+        return self.exchange(ready) if self.coalescer is None else self.coalescer.carry(ready)
+
     def ready(self) -> str | None:
         """None when requests can be served; readiness survives Valkey's absence while the snapshot serves."""
         if self._pipeline is None:
@@ -105,6 +112,7 @@ class RelayRuntime:
     async def start(self) -> None:
         """Open the spool, load the snapshot. Raises SettingsError where a setting is wrong."""
         env = self._environment
+        self.coalescer = self._build_coalescer()
         self.upstream.tls = engine_context(env.engine_ca_file)
         engines()  # now, so that the first request does not wait for them, and broken plugins are told at the start
         try:
@@ -176,6 +184,19 @@ class RelayRuntime:
             await self._limit_client.close()
             await self._ledger_client.close()
         await self._settler.close()
+
+    def _build_coalescer(self) -> Coalescer | None:
+        try:
+            mode = Coalesce(self._environment.coalesce)
+        except ValueError as error:
+            raise SettingsError(f"GATEHOUSE_COALESCE: {error}; it is {' or '.join(Coalesce)}") from error
+
+        def joined(api: Api) -> None:
+            metrics.coalesced.labels(self._door, api).inc()
+
+        if mode is Coalesce.OFF:
+            return None
+        return Coalescer(self.exchange, self._clock, self.deadlines, on_join=joined)
 
     def _row_added(self) -> None:
         if self._outbox is not None:

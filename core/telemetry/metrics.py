@@ -38,6 +38,9 @@ refusals = Counter("gatehouse_refusals", "Requests refused before forwarding.", 
 memory_misses = Counter(
     "gatehouse_relay_memory_misses", "Requests that found no room in GATEHOUSE_RELAY_MEMORY_BYTES.", ["door"]
 )
+coalesced = Counter(
+    "gatehouse_coalesced_requests", "Requests told the answer of an identical one that was under way.", ["door", "api"]
+)
 duration_seconds = Histogram(
     "gen_ai_server_request_duration_seconds",
     "From a request's arrival to its last byte.",

@@ -146,6 +146,6 @@ class InferenceView(APIView):
                 raise NoReadyInstance(retry_after_seconds=eta or 1.0)
             case Ready():
                 scope = getattr(self.request._request, "scope", None)
-                return async_to_sync(open_response)(runtime.exchange(decision), scope)
+                return async_to_sync(open_response)(runtime.carrier(decision), scope)
             case _:
                 assert_never(decision)

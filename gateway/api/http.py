@@ -12,8 +12,8 @@ from django.http.response import HttpResponseBase
 
 from core.errors import GatehouseError, error_headers
 from core.ids import uuid7
+from gateway.relay.carrier import Carrier
 from gateway.relay.dialects.base import render_error
-from gateway.relay.exchange import Exchange
 from gateway.relay.guards import decode_body, too_large
 from gateway.relay.memory import Claim
 from gateway.relay.plan import Api, Headers, SlimRequest
@@ -78,7 +78,7 @@ def json_response(body: bytes, slim: SlimRequest) -> HttpResponse:
     return response
 
 
-async def open_response(exchange: Exchange, scope: Mapping[str, Any] | None = None) -> HttpResponseBase:
+async def open_response(exchange: Carrier, scope: Mapping[str, Any] | None = None) -> HttpResponseBase:
     """The answer that the exchange brings: whole when it ends with its first bytes, else as it comes.
 
     `scope` is the request's, for `CLIENT_LEFT`. The exchange is closed whatever happens.
@@ -112,7 +112,7 @@ class _Stream:
     its exchange until it is collected, whenever that is.
     """
 
-    def __init__(self, exchange: Exchange, first: bytes, scope: Mapping[str, Any]) -> None:
+    def __init__(self, exchange: Carrier, first: bytes, scope: Mapping[str, Any]) -> None:
         self._scope = scope
         self._exchange = exchange
         self._first = first
@@ -136,7 +136,7 @@ class _Stream:
         _close_unread(self._exchange, self._loop)
 
 
-def _close_unread(exchange: Exchange, loop: asyncio.AbstractEventLoop) -> None:
+def _close_unread(exchange: Carrier, loop: asyncio.AbstractEventLoop) -> None:
     """The response is closed or gone, on whatever thread; its exchange must not outlive it."""
     if exchange.finished or loop.is_closed():
         return

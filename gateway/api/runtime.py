@@ -5,6 +5,7 @@ from typing import Protocol
 from core.errors import Unavailable
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
+from gateway.relay.carrier import Carrier
 from gateway.relay.exchange import Exchange
 from gateway.relay.memory import MemoryBudget
 from gateway.relay.pipeline import Pipeline
@@ -36,7 +37,10 @@ class DoorRuntime(Protocol):
         """Answers about stored responses."""
 
     def exchange(self, ready: Ready) -> Exchange:
-        """A carrier for one admitted request."""
+        """What carries one admitted request to an engine."""
+
+    def carrier(self, ready: Ready) -> Carrier:
+        """What brings one admitted request its answer: such an exchange, or a share in another's."""
 
     def ready(self) -> str | None:
         """None when requests can be served, else why not, in a sentence."""

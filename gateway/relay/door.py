@@ -30,6 +30,8 @@ from core.errors import (
 )
 from core.ids import uuid7
 from core.telemetry.scrapers import check_scraper
+from gateway.relay.carrier import Carrier
+from gateway.relay.coalesce import Coalescer
 from gateway.relay.dialects.base import render_error
 from gateway.relay.exchange import Deadlines, Exchange, Soon
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
@@ -131,7 +133,7 @@ class _Call:
         self.task = task  # None: nothing has to be waited for in one yet
         self.api = api
         self.request_id = request_id
-        self.exchange: Exchange | None = None
+        self.exchange: Carrier | None = None
         self.started = False  # the response's head is sent
         self.ended = False  # everything is decided: a client that leaves from here on changes nothing
         self.interruption: _Interruption | None = None
@@ -176,6 +178,7 @@ class Door:
         metrics_token: str | None = None,
         memory: MemoryBudget | None = None,
         stored: StoredResponses | None = None,
+        coalescer: Coalescer | None = None,
     ) -> None:
         self.draining = False
         """Set when this process is about to stop: /readyz says no, requests are still taken."""
@@ -189,6 +192,7 @@ class Door:
         self._metrics_token = metrics_token
         self._memory = memory or MemoryBudget()
         self._stored = stored
+        self._coalescer = coalescer
         self._body_ticks = _ticks(self._limits.body_deadline_seconds)
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
@@ -207,6 +211,11 @@ class Door:
 
     def _exchange(self, ready: Ready) -> Exchange:
         return Exchange(ready, self._client, self._clock, self._deadlines)
+
+    def _carrier(self, ready: Ready) -> Carrier:
+        if self._coalescer is None:
+            return Exchange(ready, self._client, self._clock, self._deadlines)
+        return self._coalescer.carry(ready)
 
     def abort_all(self, error: GatehouseError | None = None) -> None:
         """End every request under way: an error event or body, settled; nothing is dropped silently."""
@@ -255,7 +264,12 @@ class Door:
         if ready is None:
             return False
         call = _Call(None, request.request_id, api)
-        exchange = call.exchange = Exchange(ready, self._client, self._clock, self._deadlines)
+        exchange: Carrier
+        if self._coalescer is None:  # as `_carrier`, without a call of it
+            exchange = Exchange(ready, self._client, self._clock, self._deadlines)
+        else:
+            exchange = self._coalescer.carry(ready)
+        call.exchange = exchange
         call.give_up = self._end_quick
         self._calls.add(call)
         memory.take(size)
@@ -380,7 +394,7 @@ class Door:
                 return
             case _:
                 assert_never(decision)
-        call.exchange = Exchange(decision, self._client, self._clock, self._deadlines)
+        call.exchange = self._carrier(decision)
         await self._tell(call, scope, send)
 
     async def _tell(self, call: _Call, scope: Scope, send: Send) -> None:

@@ -26,17 +26,19 @@ from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settleme
 from gateway.relay.upstream import UpstreamClient
 from tenants.principal import Principal
 
-__all__ = ["CLIENT_LEFT", "Deadlines", "Exchange", "ResponseHead", "Soon"]
+__all__ = ["CLIENT_LEFT", "KEEP_ALIVE", "STREAM_HEADERS", "Deadlines", "Exchange", "ResponseHead", "Soon"]
 
 CLIENT_LEFT: Final = 499
 """Status in the ledger of a request whose client left before it was told one (nginx's number)."""
 
 log = structlog.get_logger(__name__)
 
+STREAM_HEADERS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+"""What a stream's client is told while there is nothing to say; a comment."""
+
 _JSON: Final = (b"content-type", b"application/json")
-_STREAM_HEADERS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 _NONE: Final[frozenset[UUID]] = frozenset()
-_KEEP_ALIVE: Final = b": keep-alive\n\n"
 _word = re.compile(rb"[\w.@+-]{4,}")
 
 
@@ -112,6 +114,16 @@ class Exchange:
         """Who asks."""
         return self._ready.principal
 
+    @property
+    def content_told(self) -> bool:
+        """Content has been handed out: a failure can no longer be made good elsewhere."""
+        return self._content_told
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """The one that was tried last."""
+        return self._last_endpoint
+
     async def open(self) -> ResponseHead:
         """Status and headers, once the first bytes for the client are there.
 
@@ -120,7 +132,7 @@ class Exchange:
         self._pending = await self._produce(None)
         head = self._head
         if head is None:
-            head = self._head = ResponseHead(200, [*_STREAM_HEADERS, *self._own_headers()])
+            head = self._head = ResponseHead(200, [*STREAM_HEADERS, *self._own_headers()])
         return head
 
     async def next_chunk(self, write: Write | None = None) -> bytes:
@@ -271,7 +283,7 @@ class Exchange:
 
     def _say_alive(self) -> bytes:
         dialect = self._work.dialect
-        return _KEEP_ALIVE if dialect is None else dialect.keep_alive
+        return KEEP_ALIVE if dialect is None else dialect.keep_alive
 
     async def _tell_stream(self, attempt: Attempt, write: Write | None) -> bytes | None:
         """Bytes for the client from a stream under way; None when there was nothing for a while."""

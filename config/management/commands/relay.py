@@ -75,6 +75,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             metrics_token=environment.metrics_token,
             memory=runtime.memory,
             stored=runtime.stored,
+            coalescer=runtime.coalescer,
         )
         connection_cap = allow_connections(environment.connections)
         if connection_cap < environment.connections:

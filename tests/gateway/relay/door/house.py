@@ -15,12 +15,13 @@ from core.clock import SystemClock
 from core.errors import GatehouseError
 from core.ids import uuid7
 from gateway.policies.breaker import AttemptOutcome
+from gateway.relay.coalesce import Coalescer
 from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.door import Door, DoorLimits
-from gateway.relay.exchange import Deadlines
+from gateway.relay.exchange import Deadlines, Exchange
 from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, Settlement, SlimRequest, Work
-from gateway.relay.routes import ENGINE_PATHS
 from gateway.relay.realtime.connection import RealtimeLimits
+from gateway.relay.routes import ENGINE_PATHS
 from gateway.relay.server import RelayServer, ServerLimits, listen
 from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
@@ -230,18 +231,22 @@ class DoorHouse:
         limits: ServerLimits | None = None,
         upstream_limits: UpstreamLimits | None = None,
         readiness: Callable[[], str | None] = lambda: None,
+        coalesce: bool = False,
     ) -> "DoorHouse":
         endpoints = [endpoint(port, served_name=served_name, authorization=authorization) for port in engine_ports]
         pipeline = OpenPipeline(FirstPicker(endpoints))
-        client = UpstreamClient(upstream_limits)
+        client, clock = UpstreamClient(upstream_limits), SystemClock()
+        bounds = deadlines or Deadlines()
+        coalescer = Coalescer(lambda ready: Exchange(ready, client, clock, bounds), clock, bounds)
         door = Door(
             pipeline,
             client,
-            SystemClock(),
-            deadlines=deadlines,
+            clock,
+            deadlines=bounds,
             limits=door_limits,
             realtime_limits=realtime_limits,
             readiness=readiness,
+            coalescer=coalescer if coalesce else None,
         )
         port = free_port()
         server = RelayServer(
