@@ -37,7 +37,7 @@ def slim_request(request: HttpRequest, api: Api, *, body_cap_bytes: int, read_bo
     received_at = time.monotonic()
     body = _read(request, body_cap_bytes) if read_body else b""
     claim.take(len(body))
-    return SlimRequest(uuid7(), api, request.path, _headers(request), body, received_at)
+    return SlimRequest(uuid7(), api, request.path, _headers(request), body, received_at, claim=claim)
 
 
 def _headers(request: HttpRequest) -> Headers:

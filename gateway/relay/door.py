@@ -378,7 +378,9 @@ class Door:
             on_leaving(call.client_left)
         else:
             call.watcher = asyncio.create_task(_watch(receive, call))
-        request = SlimRequest(call.request_id, call.api, scope["path"], scope["headers"], body, received_at)
+        request = SlimRequest(
+            call.request_id, call.api, scope["path"], scope["headers"], body, received_at, claim=claim
+        )
         await self._carry(call, request, scope, send)
 
     async def _carry(self, call: _Call, request: SlimRequest, scope: Scope, send: Send) -> None:

@@ -11,7 +11,18 @@ from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.follower import Follower
 from gateway.relay.limits import Limit, RateLimiter
 from gateway.relay.picker import Balancer
-from gateway.relay.plan import Decision, EndpointPicker, Headers, ParsedBody, Ready, Rejected, SlimRequest, Ticket, Work
+from gateway.relay.plan import (
+    Api,
+    Decision,
+    EndpointPicker,
+    Headers,
+    ParsedBody,
+    Ready,
+    Rejected,
+    SlimRequest,
+    Ticket,
+    Work,
+)
 from gateway.relay.routes import ENGINE_PATHS
 from gateway.relay.rows import KeyRow, ModelRow
 from gateway.relay.snapshot import digest_credential
@@ -114,7 +125,7 @@ class Pipeline:
             action = action_of(request.api)
             self._permission.check_principal(principal, action)
             work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
-            picker = self._route(principal, work, action)
+            picker = self._route(principal, work.parsed.model, work.api, action)
             timeout = client_timeout_seconds(request.headers)
             ticket = self._tickets.open(request, principal, work.parsed)
         except GatehouseError:
@@ -151,28 +162,38 @@ class Pipeline:
         principal, key = await self._authenticate(request)
         action = action_of(request.api)
         self._permission.check_principal(principal, action)
+        timeout = client_timeout_seconds(request.headers)
+        headers: Headers | None = None
         if request.api in ENGINE_PATHS:
             work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
         else:
-            work = await self._interpreter.interpret(request, principal)
-        picker = self._route(principal, work, action)
-        timeout = client_timeout_seconds(request.headers)
-        headers = await self._count(principal) if principal.rpm_limit is not None else ()
+
+            async def admit(model: str) -> None:
+                nonlocal headers
+                self._route(principal, model, Api.CHAT, action)
+                headers = await self._count(principal)
+
+            work = await self._interpreter.interpret(request, principal, admit)
+            if request.claim is not None:
+                request.claim.take(len(work.body))
+        picker = self._route(principal, work.parsed.model, work.api, action)
+        if headers is None:
+            headers = await self._count(principal)
         ticket = self._tickets.open(request, principal, work.parsed)
         return Ready(request, principal, work, picker, ticket, [*headers], key.keep_alive, timeout)
 
-    def _route(self, principal: Principal, work: Work, action: str) -> EndpointPicker:
+    def _route(self, principal: Principal, name: str, api: Api, action: str) -> EndpointPicker:
         """A picker among the endpoints that can do the work. Raises GatehouseError where there are none for it."""
-        name = work.parsed.model
         model = self._permission.check_model(principal, name, action)
-        if not self._balancer.can(model.id, work.api):
+        if not self._balancer.can(model.id, api):
             if not self._balancer.has_ready(model.id):
                 raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
-            raise NotSupported(f"The engine of '{name}' does not support {work.api}.", param="model")
-        return self._balancer.picker(model.id, work.api)
+            raise NotSupported(f"The engine of '{name}' does not support {api}.", param="model")
+        return self._balancer.picker(model.id, api)
 
     async def _count(self, principal: Principal) -> Headers:
-        assert principal.rpm_limit is not None
+        if principal.rpm_limit is None:
+            return ()
         if self._limiter is None:
             raise StateStoreUnavailable(retry_after_seconds=5)
         standing = await self._limiter.acquire([Limit(f"key:{principal.key_id}", principal.rpm_limit)])

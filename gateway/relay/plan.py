@@ -14,6 +14,7 @@ import msgspec
 
 from core.errors import GatehouseError
 from gateway.policies.breaker import AttemptOutcome
+from gateway.relay.memory import Claim
 from tenants.principal import Principal
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -68,6 +69,7 @@ class SlimRequest(msgspec.Struct, frozen=True):
     body: bytes
     received_at: float  # monotonic seconds
     traffic_class: TrafficClass = TrafficClass.STANDARD
+    claim: Claim | None = None  # what it holds of the process's memory; whoever reads more for it puts that there
 
 
 class ParsedBody(msgspec.Struct, frozen=True):

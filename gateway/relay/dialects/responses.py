@@ -4,7 +4,7 @@ What a model is told is the conversation that the store holds, then the request'
 before the client has its last bytes; where that fails the client has them all the same, and is told `store: false`.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from core.errors import GatehouseError
+from gateway.relay.dialects.aside import Aside
 from gateway.relay.dialects.response_store import (
     ConversationTooLong,
     NewResponse,
@@ -21,6 +22,7 @@ from gateway.relay.dialects.response_store import (
     ResponseNotFound,
     ResponseStore,
     ResponseStoreUnavailable,
+    Turn,
 )
 from gateway.relay.dialects.responses_answer import (
     ChatUsage,
@@ -31,7 +33,7 @@ from gateway.relay.dialects.responses_answer import (
     final_status,
     output_items,
 )
-from gateway.relay.dialects.responses_items import Item, references, resolve, stored_items, with_ids
+from gateway.relay.dialects.responses_items import references, resolve, stored_items, with_ids
 from gateway.relay.dialects.responses_request import Asked
 from gateway.relay.dialects.responses_stream import ResponsesStream, error_event
 from gateway.relay.plan import Api, DialectStream, SlimRequest, Work
@@ -76,13 +78,44 @@ class Responses:
         self._store = store
         self._retention = retention
         self._most_bytes = most_bytes
+        self._aside = Aside()
 
-    async def interpret(self, request: SlimRequest, principal: Principal) -> Work:
-        """Raises GatehouseError, with `param` in the client's words."""
-        asked = Asked(request.body, request.request_id)
-        before = await self._conversation(asked, principal)
-        items = await self._resolved(asked.items, principal)
-        body = asked.chat_body(before, items)
+    async def interpret(
+        self, request: SlimRequest, principal: Principal, admit: Callable[[str], Awaitable[None]]
+    ) -> Work:
+        """Raises GatehouseError, with `param` in the client's words.
+
+        `admit` is awaited with the model's name before the store is asked. Memory for what that gives is put on the
+        request's claim.
+        """
+        size = len(request.body)
+        asked = await self._aside.run(lambda: Asked(request.body, request.request_id), size_bytes=size)
+        wanted = references(asked.items)
+        turns: list[Turn] = []
+        named: list[Turn] = []
+        if asked.previous_id is not None or wanted:
+            await admit(asked.model)
+            if asked.previous_id is not None:
+                turns = await self._conversation(asked.previous_id, principal)
+            if wanted:
+                named = await self._named(wanted, principal)
+            read = sum(len(turn.input) + len(turn.output) for turn in (*turns, *named))
+            size += read
+            if request.claim is not None:
+                request.claim.take(read)
+        work, kept_bytes = await self._aside.run(
+            lambda: self._work(request, principal, asked, turns, named), size_bytes=size
+        )
+        if request.claim is not None:
+            request.claim.take(kept_bytes)
+        return work
+
+    def _work(
+        self, request: SlimRequest, principal: Principal, asked: Asked, turns: list[Turn], named: list[Turn]
+    ) -> tuple[Work, int]:
+        """The work, and the bytes that are held besides it until its answer is kept."""
+        items = resolve(asked.items, named, most_bytes=self._most_bytes)
+        body = asked.chat_body(stored_items(turns), items)
         parsed = parse_body(Api.CHAT, body)
         created_at = self._retention.now()
         expires_at = self._retention.expires_at(principal.tenant_id, created_at) if asked.store else None
@@ -104,38 +137,33 @@ class Responses:
                 expires_at=expires_at,
             )
         dialect = ResponsesDialect(frame, keep, self._store, self._retention.now)
-        return Work(Api.CHAT, ENGINE_PATHS[Api.CHAT], body, parsed, dialect)
+        kept_bytes = 0 if keep is None else len(keep.input)
+        return Work(Api.CHAT, ENGINE_PATHS[Api.CHAT], body, parsed, dialect), kept_bytes
 
-    async def _conversation(self, asked: Asked, principal: Principal) -> list[Item]:
-        if asked.previous_id is None:
-            return []
+    async def _conversation(self, last: UUID, principal: Principal) -> list[Turn]:
         reader = self._retention.reader(principal.tenant_id)
         if reader is None:
             raise PreviousResponseNotFound(param="previous_response_id")
         if self._store is None:
             raise ResponseStoreUnavailable(param="previous_response_id", retry_after_seconds=_RETRY_SECONDS)
         try:
-            turns = await self._store.load_chain(
-                reader, asked.previous_id, most_responses=MOST_RESPONSES, most_bytes=self._most_bytes
+            return await self._store.load_chain(
+                reader, last, most_responses=MOST_RESPONSES, most_bytes=self._most_bytes
             )
         except ResponseNotFound as error:
             raise PreviousResponseNotFound(param="previous_response_id") from error
-        return stored_items(turns)
 
-    async def _resolved(self, items: list[Item], principal: Principal) -> list[Item]:
-        wanted = references(items)
-        if not wanted:
-            return items
+    async def _named(self, wanted: dict[str, UUID], principal: Principal) -> list[Turn]:
+        """The responses that items of these names belong to, as far as there are any."""
         reader = self._retention.reader(principal.tenant_id)
         if reader is None:
-            return resolve(items, [])
+            return []
         if self._store is None:
             raise ResponseStoreUnavailable(param="input", retry_after_seconds=_RETRY_SECONDS)
         try:
-            turns = await self._store.load(reader, sorted(set(wanted.values())), most_bytes=self._most_bytes)
+            return await self._store.load(reader, sorted(set(wanted.values())), most_bytes=self._most_bytes)
         except ConversationTooLong as error:
             raise ConversationTooLong(error.message, param="input") from error
-        return resolve(items, turns)
 
 
 class ResponsesDialect:

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from core.errors import InvalidRequest
-from gateway.relay.dialects.response_store import Turn
+from gateway.relay.dialects.response_store import ConversationTooLong, Turn
 
 Item = dict[str, Any]
 
@@ -82,9 +82,14 @@ def references(items: Iterable[Item]) -> dict[str, UUID]:
     return found
 
 
-def resolve(items: list[Item], turns: Iterable[Turn]) -> list[Item]:
-    """`items` with the stored ones in the place of references. Raises InvalidRequest where one is not there."""
+def resolve(items: list[Item], turns: Iterable[Turn], *, most_bytes: int) -> list[Item]:
+    """`items` with the stored ones in the place of references. Raises InvalidRequest where one is not there.
+
+    An item may be referred to many times: all that is put in together is bounded by `most_bytes`.
+    """
     known: dict[str, Item] = {}
+    sizes: dict[str, int] = {}
+    size = 0
     for turn in turns:
         for item in (*_items.decode(turn.input), *_items.decode(turn.output)):
             known[str(item.get("id"))] = item
@@ -93,7 +98,15 @@ def resolve(items: list[Item], turns: Iterable[Turn]) -> list[Item]:
         if item["type"] == "item_reference":
             if item["id"] not in known:
                 raise _no_item(index)
-            item = known[item["id"]]
+            name = item["id"]
+            item = known[name]
+            if name not in sizes:
+                sizes[name] = len(msgspec.json.encode(item))
+            size += sizes[name]
+            if size > most_bytes:
+                raise ConversationTooLong(
+                    f"The items that are referred to are larger than {most_bytes} bytes together.", param="input"
+                )
         resolved.append(item)
     return resolved
 

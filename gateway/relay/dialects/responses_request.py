@@ -78,6 +78,9 @@ class Asked:
         self._body = body
         self._spans = _scan(body)
         self._refuse_what_is_not_here()
+        self.model: str = self._read("model", str, "")
+        if not self.model:
+            raise InvalidRequest("Missing required parameter: 'model'.", param="model")
         self.stream: bool = self._read("stream", bool, False)
         self.store: bool = self._read("store", bool, True)
         self.instructions: str | None = self._read("instructions", str, None)

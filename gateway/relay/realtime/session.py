@@ -237,6 +237,10 @@ class Session:
         if metadata is not None and not isinstance(metadata, dict):
             raise InvalidRequest("Expected an object.", param="response.metadata")
         items = self._items if given.get("input") is None else self._input(given["input"])
+        if sum(item.size_bytes for item in items) > self._limits.conversation_bytes:  # an item may be named many times
+            raise ConversationFull(
+                f"The response's input is larger than {self._limits.conversation_bytes} bytes.", param="response.input"
+            )
         messages = chat_messages(options.instructions, items)
         if not messages:
             raise InvalidRequest("There is nothing to respond to: create an item first.")

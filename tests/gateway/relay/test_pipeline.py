@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from rest_framework.request import Request
 from rest_framework.test import APIRequestFactory
@@ -15,16 +16,31 @@ from core.errors import GatehouseError, RateLimited, render_openai
 from core.ids import uuid7
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
+from gateway.relay.dialects.interpreter import Admit, Interpreter
 from gateway.relay.follower import Follower
 from gateway.relay.limits import Limit, Standing
+from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.picker import Balancer
 from gateway.relay.pipeline import Pipeline
-from gateway.relay.plan import Api, Decision, Endpoint, Ready, Rejected, SlimRequest
+from gateway.relay.plan import (
+    Api,
+    Decision,
+    Endpoint,
+    Outcome,
+    Ready,
+    Rejected,
+    Settlement,
+    SlimRequest,
+    Usage,
+    Work,
+)
 from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, EndpointRow, KeyRow, ModelRow, TenantRow
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
+from gateway.relay.splice import parse_body
 from gateway.relay.spool import Spool
 from tenants.policies.rbac import GrantRule
+from tenants.principal import Principal
 from tests.gateway.relay.test_follower import FakeSource
 
 NOW = 1_800_000_000.0
@@ -283,3 +299,69 @@ async def test_a_key_that_is_narrowed_is_not_remembered(door: Door) -> None:
     narrowed = KeyRow(row.id, row.digest, TENANT, row.scopes, ("other",), None, None, False)
     door.snapshot.apply(KEYS, [row.id], [narrowed])
     assert (await door.refusal("wide")).code == "model_not_found"
+
+
+class ReadingInterpreter(Interpreter):
+    """Reads something, after it has asked whether it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    async def interpret(self, request: SlimRequest, principal: Principal, admit: Admit) -> Work:
+        parsed = parse_body(Api.CHAT, request.body)
+        await admit(parsed.model)
+        self.reads += 1
+        return Work(Api.CHAT, "/v1/chat/completions", request.body, parsed)
+
+
+def reading(door: Door) -> tuple[Pipeline, ReadingInterpreter]:
+    interpreter = ReadingInterpreter()
+    pipeline = Pipeline(
+        door="relay",
+        follower=door.follower,
+        authentication=door.authentication,
+        permission=door.permission,
+        limiter=door.limiter,
+        balancer=Balancer(door.snapshot, clock=door.clock, random=lambda: 0.0),
+        tickets=door.settler,
+        interpreter=interpreter,
+    )
+    return pipeline, interpreter
+
+
+async def test_a_request_that_reads_is_counted_once_before_it_reads(door: Door) -> None:
+    pipeline, interpreter = reading(door)
+    door.key("limited", rpm_limit=2)
+    request = msgspec.structs.replace(door.request("limited"), api=Api.RESPONSES)
+    decision = await pipeline.prepare(request)
+    assert isinstance(decision, Ready)
+    decision.ticket.settle(Settlement(Outcome.CANCELLED, 499, Usage(), 0.0))
+    assert (len(door.limiter.asked), interpreter.reads) == (1, 1)
+    assert (b"x-ratelimit-remaining-requests", b"1") in decision.response_headers
+    door.limiter.refuse = True
+    assert isinstance(await pipeline.prepare(request), Rejected)
+    assert (len(door.limiter.asked), interpreter.reads) == (2, 1)
+
+
+async def test_nothing_is_read_or_counted_for_a_model_that_is_not_there(door: Door) -> None:
+    pipeline, interpreter = reading(door)
+    door.key("limited", rpm_limit=2)
+    body = BODY.replace(b"tiny", b"other")
+    decision = await pipeline.prepare(msgspec.structs.replace(door.request("limited", body), api=Api.RESPONSES))
+    assert isinstance(decision, Rejected)
+    assert decision.error.code == "model_not_found"
+    assert (door.limiter.asked, interpreter.reads) == ([], 0)
+
+
+async def test_a_translated_body_counts_as_held_memory(door: Door) -> None:
+    pipeline, _ = reading(door)
+    budget = MemoryBudget(len(BODY))
+    request = msgspec.structs.replace(door.request(), api=Api.RESPONSES, claim=Claim(budget))
+    decision = await pipeline.prepare(request)
+    assert isinstance(decision, Ready)
+    decision.ticket.settle(Settlement(Outcome.CANCELLED, 499, Usage(), 0.0))
+    assert budget.held_bytes == len(BODY)
+    full = await pipeline.prepare(request)
+    assert isinstance(full, Rejected)
+    assert full.error.code == "relay_memory_exhausted"

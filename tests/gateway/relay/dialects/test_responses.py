@@ -1,13 +1,16 @@
 """What a request to the Responses API goes on from, and whether its answer is kept."""
 
+import asyncio
 import json
+import time
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from core.errors import GatehouseError
+from core.errors import GatehouseError, RateLimited
 from core.ids import uuid7
+from gateway.relay.dialects.interpreter import Admit
 from gateway.relay.dialects.response_store import (
     ConversationTooLong,
     NewResponse,
@@ -19,6 +22,7 @@ from gateway.relay.dialects.response_store import (
     response_name,
 )
 from gateway.relay.dialects.responses import MOST_RESPONSES, Responses, Retention
+from gateway.relay.memory import Claim, MemoryBudget, RelayMemoryExhausted
 from gateway.relay.plan import Api, SlimRequest, Work
 from tenants.principal import Principal
 
@@ -60,12 +64,17 @@ def responses(store: Any, *, days: int = 30) -> Responses:
     return Responses(store, Retention(lambda: NOW, lambda tenant_id: days), most_bytes=1000)
 
 
-async def ask(api: Responses, **members: Any) -> tuple[Work, UUID]:
+async def ask(
+    api: Responses, *, claim: Claim | None = None, admit: Admit | None = None, **members: Any
+) -> tuple[Work, UUID]:
     request_id = uuid7()
     body = json.dumps({"model": "m", "input": "How?", **members}).encode()
-    return await api.interpret(
-        SlimRequest(request_id, Api.RESPONSES, "/v1/responses", [], body, 0.0), PRINCIPAL
-    ), request_id
+    request = SlimRequest(request_id, Api.RESPONSES, "/v1/responses", [], body, 0.0, claim=claim)
+    return await api.interpret(request, PRINCIPAL, admit or let_in), request_id
+
+
+async def let_in(model: str) -> None:
+    assert model == "m"
 
 
 async def answer(api: Responses, **members: Any) -> dict[str, Any]:
@@ -146,3 +155,71 @@ async def test_items_are_referred_to_by_their_ids() -> None:
     with pytest.raises(ConversationTooLong) as too_long:
         await ask(responses(Shelf(ConversationTooLong())), input=[item])
     assert too_long.value.param == "input"
+
+
+async def test_what_is_read_back_and_kept_counts_as_held_memory() -> None:
+    api, budget = responses(Shelf()), MemoryBudget(1000)
+    first = await answer(api)
+    claim = Claim(budget)
+    await ask(api, claim=claim, store=False)
+    assert budget.held_bytes == 0
+    await ask(api, claim=claim, store=False, previous_response_id=first["id"])
+    held = budget.held_bytes
+    assert held > 200
+    await ask(api, claim=claim, previous_response_id=first["id"])
+    assert budget.held_bytes > 2 * held
+    claim.release()
+    assert budget.held_bytes == 0
+    with pytest.raises(RelayMemoryExhausted):
+        await ask(api, claim=Claim(MemoryBudget(100)), previous_response_id=first["id"])
+
+
+async def test_an_item_cannot_be_made_many_by_naming_it_often() -> None:
+    api = responses(shelf := Shelf())
+    await answer(api, input="x" * 300)
+    (kept,) = shelf.responses.values()
+    (item,) = json.loads(kept.input)
+    once = {"type": "item_reference", "id": item["id"]}
+    await ask(api, input=[once, once])
+    with pytest.raises(ConversationTooLong) as refused:
+        await ask(api, input=[once] * 3)
+    assert refused.value.param == "input"
+
+
+@pytest.mark.parametrize("reads", ["previous_response_id", "item_reference"])
+async def test_nothing_is_read_for_a_request_that_is_not_let_in(reads: str) -> None:
+    async def refuse(model: str) -> None:
+        raise RateLimited(retry_after_seconds=1)
+
+    api = responses(Shelf(ResponseStoreUnavailable(retry_after_seconds=1)))
+    name = uuid4().hex
+    members: dict[str, Any] = (
+        {"previous_response_id": f"resp_{name}"}
+        if reads == "previous_response_id"
+        else {"input": [{"type": "item_reference", "id": f"msg_{name}o0"}]}
+    )
+    with pytest.raises(RateLimited):
+        await ask(api, admit=refuse, **members)
+
+
+async def test_a_request_without_a_model_reads_nothing() -> None:
+    api = responses(Shelf(ResponseStoreUnavailable(retry_after_seconds=1)))
+    with pytest.raises(GatehouseError) as refused:
+        await ask(api, model=None, previous_response_id=f"resp_{uuid4().hex}")
+    assert (refused.value.status, refused.value.param) == (400, "model")
+
+
+async def test_the_translation_of_a_large_request_does_not_hold_the_loop() -> None:
+    api = responses(None)
+    beats: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            beats.append(time.perf_counter())
+            await asyncio.sleep(0.001)
+
+    heart = asyncio.create_task(beat())
+    work, _ = await ask(api, input=[{"role": "user", "content": "x"}] * 50_000)
+    heart.cancel()
+    assert len(work.body) > 1_000_000
+    assert len(beats) > 10

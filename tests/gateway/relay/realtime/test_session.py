@@ -308,3 +308,14 @@ def test_a_response_is_told_whole_however_it_comes_and_ends(said: list[Any], end
     assert len({event["event_id"] for event in told}) == len(told)
     assert done["usage"]["total_tokens"] == 5
     assert [item.id for item in session.items[1:]] == added
+
+
+def test_an_item_cannot_be_made_many_by_naming_it_often() -> None:
+    session = new_session(SessionLimits(conversation_bytes=1000))
+    item = {**USER, "id": "long", "content": [{"type": "input_text", "text": "x" * 300}]}
+    say(session, "conversation.item.create", item=item)
+    once = {"type": "item_reference", "id": "long"}
+    error = error_of(say(session, "response.create", response={"input": [once] * 10}))
+    assert (error["code"], error["param"]) == ("conversation_too_large", "response.input")
+    assert session.phase is Phase.IDLE
+    assert respond(session, input=[once, once]).body.count(b"xxx") > 1
