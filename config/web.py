@@ -18,7 +18,7 @@ from dashboard.routing import websocket_urlpatterns as page_streams
 from gateway.api.http import BODY_CUT, CLIENT_LEFT
 from gateway.api.realtime import build_realtime
 from gateway.api.runtime import install_runtime
-from gateway.relay.dialects.base import render_error
+from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.plan import Api
 from gateway.relay.routes import INFERENCE
 from gpupool.leases.default import close_shared_store
@@ -115,9 +115,9 @@ def bound_bodies(application: Application, seconds: float) -> Application:
 async def _tell_late(scope: Any, send: Any) -> None:
     """408 for a body that did not come in time; the connection is of no more use."""
     error, request_id = BodyTimeout(headers=((b"connection", b"close"),)), uuid7()
-    body = render_error(INFERENCE.get(scope["path"], Api.CHAT), error, request_id)
-    headers = [*error_headers(error), (b"content-length", b"%d" % len(body))]
-    headers.append((b"x-request-id", str(request_id).encode()))
+    api = INFERENCE.get(scope["path"], Api.CHAT)
+    body = render_error(api, error, request_id)
+    headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -30,6 +30,7 @@ from gateway.api.runtime import current_runtime, installed_runtime
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.context import logged_as
+from gateway.relay.dialects.base import id_headers
 from gateway.relay.memory import Claim
 from gateway.relay.plan import Api, Held, Ready, Rejected, SlimRequest
 from gateway.relay.snapshot import Snapshot
@@ -109,8 +110,9 @@ class InferenceView(APIView):
         return response
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]  # no metadata
-        headers = {"Allow": ", ".join(self.allowed_methods), "x-request-id": str(self.slim.request_id)}
-        response = HttpResponse(status=204, headers=headers)
+        response = HttpResponse(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
+        for name, value in id_headers(self.api, self.slim.request_id):
+            response[name.decode()] = value.decode()
         del response["content-type"]
         return response
 

@@ -13,7 +13,7 @@ from django.http.response import HttpResponseBase
 from core.errors import GatehouseError, error_headers
 from core.ids import uuid7
 from gateway.relay.carrier import Carrier
-from gateway.relay.dialects.base import render_error
+from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.guards import decode_body, too_large
 from gateway.relay.memory import Claim
 from gateway.relay.plan import Api, Headers, SlimRequest
@@ -66,8 +66,7 @@ def error_response(error: GatehouseError, api: Api = Api.CHAT, slim: SlimRequest
     """An error in the shape that clients of this API know: the relay's bytes."""
     request_id = slim.request_id if slim else uuid7()
     response = HttpResponse(render_error(api, error, request_id), status=error.status)
-    _set_headers(response, error_headers(error))
-    response["x-request-id"] = str(request_id)
+    _set_headers(response, [*error_headers(error), *id_headers(api, request_id)])
     return response
 
 

@@ -32,7 +32,7 @@ from core.ids import uuid7
 from core.telemetry.scrapers import check_scraper
 from gateway.relay.carrier import Carrier
 from gateway.relay.coalesce import Coalescer
-from gateway.relay.dialects.base import render_error
+from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.exchange import Deadlines, Exchange, Soon
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
 from gateway.relay.memory import Claim, MemoryBudget
@@ -260,9 +260,13 @@ class Door:
             if name == b"content-encoding":
                 return False
         request = SlimRequest(uuid7(), api, scope["path"], headers, bytes(cycle.body), self._clock.monotonic())
-        ready = self._pipeline.prepare_now(request)
+        try:
+            ready = self._pipeline.prepare_now(request)
+        except Exception:  # a defect of ours: it is met again in a task, and told from there
+            return False
         if ready is None:
             return False
+        cycle.body = bytearray()  # the request has its own
         call = _Call(None, request.request_id, api)
         exchange: Carrier
         if self._coalescer is None:  # as `_carrier`, without a call of it
@@ -292,7 +296,8 @@ class Door:
     def _news(self, call: _Call, cycle: Cycle, start: Callable[[App], None]) -> None:
         """Something has come of the answer to a request without a task."""
         exchange = call.exchange
-        assert exchange is not None
+        if call.give_up is None or exchange is None:
+            return  # it has ended, or has a task
         try:
             answer = exchange.whole_now()
         except Exception:
@@ -310,6 +315,7 @@ class Door:
 
     def _end_quick(self, call: _Call) -> None:
         """The end of a request that has no task: it is answered, or its client has left."""
+        call.give_up = None
         call.ended = True
         self._calls.discard(call)
         self._memory.give(call.held_bytes)
@@ -430,7 +436,7 @@ class Door:
         headers = [
             *error_headers(error),
             (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", str(call.request_id).encode()),
+            *id_headers(call.api, call.request_id),
         ]
         call.started = call.ended = True
         call.late = _Interruption.SEND_LATE
@@ -467,7 +473,7 @@ class Door:
     async def _other(self, scope: Scope, send: Send) -> None:
         request_id = uuid7()
         status, headers, body = await self._other_answer(scope, request_id)
-        headers = [*headers, (b"x-request-id", str(request_id).encode())]
+        headers = [*headers, *id_headers(INFERENCE.get(scope["path"], Api.CHAT), request_id)]
         if status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -15,11 +15,11 @@ import structlog
 from core.clock import Clock
 from core.errors import GatehouseError, NoReadyInstance, error_headers
 from gateway.policies.breaker import AttemptOutcome
-from gateway.relay.attempt import Attempt, AttemptFailed, Deadlines, Soon, Write
+from gateway.relay.attempt import CLOCK_SECONDS, Attempt, AttemptFailed, Deadlines, Soon, Write
 from gateway.relay.completion import WholeAnswer
 from gateway.relay.connection import BadResponse, ConnectFailed, DeadlinePassed, UpstreamError
 from gateway.relay.context import logged_as
-from gateway.relay.dialects.base import render_error, render_error_event
+from gateway.relay.dialects.base import id_headers, render_error, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.estimate import estimate_usage
 from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settlement, Usage
@@ -186,6 +186,8 @@ class Exchange:
         """The next bytes for the client; settled when they are the last."""
         while True:
             failure = self._late_failure
+            if failure is None and self._aborted is not None and (self._attempt is None or not self._attempt.sent):
+                failure = AttemptFailed(self._aborted, retry=False)  # before anyone waited for anything
             if failure is None:
                 try:
                     attempt = self._attempt or self._begin_attempt()
@@ -234,7 +236,7 @@ class Exchange:
             return AttemptOutcome.REFUSED_CONNECTION
         if isinstance(error, DeadlinePassed) and self._ready.timeout_seconds is not None:
             # Whoever asks for an answer within a millisecond shall not have an engine taken from everybody.
-            return AttemptOutcome.NEUTRAL if self._now() >= self._ends_at else AttemptOutcome.FAILED
+            return AttemptOutcome.NEUTRAL if self._now() >= self._ends_at - CLOCK_SECONDS else AttemptOutcome.FAILED
         return AttemptOutcome.FAILED
 
     def _may_try_again(self) -> bool:
@@ -320,6 +322,8 @@ class Exchange:
         return self._succeed(out)
 
     async def _tell_whole(self, attempt: Attempt) -> bytes:
+        if self._head is not None:
+            raise BadResponse("a whole answer, and the client has been told that a stream comes")
         answer = await attempt.read_whole()
         body = answer.body
         if self._work.dialect is not None:
@@ -339,7 +343,8 @@ class Exchange:
         return body
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        return [*self._ready.response_headers, (b"x-request-id", str(self._ready.request.request_id).encode())]
+        request = self._ready.request
+        return [*self._ready.response_headers, *id_headers(request.api, request.request_id)]
 
     # Ends
 

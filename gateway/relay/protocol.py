@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from core.errors import GatehouseError, InvalidRequest, Unavailable, error_headers, render_openai
 from core.ids import uuid7
 from gateway.relay.clients import ClientGuard, TooManyOfClient, client_name
-from gateway.relay.dialects.base import render_error
+from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, Message, Receive
 from gateway.relay.plan import Api
 from gateway.relay.routes import INFERENCE, REALTIME
@@ -535,9 +535,9 @@ def _refuse_with(error: GatehouseError, *, close: bool) -> Any:
 
     async def refuse(scope: Any, receive: Receive, send: Any) -> None:
         request_id = uuid7()
-        body = render_error(INFERENCE.get(scope["path"], Api.CHAT), error, request_id)
-        headers = [*error_headers(error), (b"content-length", b"%d" % len(body))]
-        headers.append((b"x-request-id", str(request_id).encode()))
+        api = INFERENCE.get(scope["path"], Api.CHAT)
+        body = render_error(api, error, request_id)
+        headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)]
         if close:
             headers.append((b"connection", b"close"))
         start: Message = {"type": "http.response.start", "status": error.status, "headers": headers}

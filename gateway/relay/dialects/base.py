@@ -4,7 +4,7 @@ from typing import Final
 from uuid import UUID
 
 from core.errors import GatehouseError, render_anthropic, render_anthropic_event, render_openai, render_openai_event
-from gateway.relay.plan import Api
+from gateway.relay.plan import Api, Headers
 
 _ANTHROPIC: Final = frozenset({Api.MESSAGES, Api.COUNT_TOKENS})
 
@@ -12,6 +12,13 @@ _ANTHROPIC: Final = frozenset({Api.MESSAGES, Api.COUNT_TOKENS})
 def render_error(api: Api, error: GatehouseError, request_id: UUID) -> bytes:
     """An error's body in the shape that clients of this API know."""
     return render_anthropic(error, str(request_id)) if api in _ANTHROPIC else render_openai(error)
+
+
+def id_headers(api: Api, request_id: UUID) -> Headers:
+    """The request's id, under every name that clients of this API read it by."""
+    told = str(request_id).encode()
+    ours = (b"x-request-id", told)
+    return (ours, (b"request-id", told)) if api in _ANTHROPIC else (ours,)
 
 
 def render_error_event(api: Api, error: GatehouseError, request_id: UUID) -> bytes:

@@ -85,7 +85,8 @@ async def test_a_whole_answer(open_door: OpenDoor) -> None:
         }
         settlement = (await house.settled())[0]
         assert (settlement.outcome, settlement.usage.source) == (Outcome.SUCCESS, UsageSource.ENGINE)
-        assert message.id == f"msg_{engine.received[0].header('x-request-id')}".replace("-", "")
+        assert message._request_id == engine.received[0].header("x-request-id")
+        assert message.id == f"msg_{message._request_id}".replace("-", "")
 
 
 async def test_a_streamed_answer(open_door: OpenDoor) -> None:
@@ -191,7 +192,8 @@ async def test_an_engines_error_keeps_its_status_in_anthropics_envelope(
             with pytest.raises(raised) as refused:
                 await client.messages.create(model="alias", max_tokens=9, messages=HI, stream=stream)
         assert refused.value.status_code == status
-        request_id = refused.value.response.headers["x-request-id"]
+        request_id = refused.value.request_id
+        assert request_id == refused.value.response.headers["x-request-id"]
         assert refused.value.body == {
             "type": "error",
             "error": {"type": kind, "message": "alias says no"},
