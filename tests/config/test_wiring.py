@@ -80,3 +80,8 @@ async def test_engines_behind_https_are_verified(settings_here: Environment) -> 
     await runtime.start()
     assert runtime.upstream.tls.check_hostname
     await runtime.stop()
+
+
+async def test_a_wrong_way_of_coalescing_stops_the_start_with_a_sentence(settings_here: Environment) -> None:
+    with pytest.raises(SettingsError, match=r"GATEHOUSE_COALESCE: .*always.* it is off or deterministic"):
+        await build_relay_runtime(replace(settings_here, coalesce="always")).start()
