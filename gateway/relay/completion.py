@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.relay.pieces import Pieces
 from gateway.relay.plan import Api, Usage, UsageSource
 from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, scan_members
 from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, EventTooLarge, event_fields, with_data
@@ -91,6 +92,7 @@ class CompletionStream:
         "_identify",
         "_limit",
         "_needle",
+        "_pieces",
         "_replacement",
         "_splitter",
         "committed",
@@ -122,6 +124,7 @@ class CompletionStream:
         self._held_bytes = 0
         self._limit = event_bytes
         self._identify = True
+        self._pieces = Pieces()
         self._needle = b""
         self._replacement = b""
 
@@ -159,6 +162,11 @@ class CompletionStream:
         return out
 
     def _take(self, event: bytes, out: list[bytes]) -> None:
+        if self.committed and (told := self._pieces.told(event)) is not None:
+            self.content_events += 1
+            self.progress += 1
+            out.append(told)
+            return
         if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
             name, data = b"", event[6:-2]
         else:
@@ -181,6 +189,7 @@ class CompletionStream:
             return
         if self._take_fields(chunk, data):
             return
+        came = event
         for choice in chunk.choices or ():
             if choice.delta is not None and "tool_calls" in choice.delta:
                 self._calls = self._calls or CallIndexes()
@@ -190,6 +199,8 @@ class CompletionStream:
             event = self._echo_model(event, data, model)
         if self.committed:
             out.append(event)
+            if not name and _is_plain_piece(chunk):
+                self._pieces.learn(came, event)
         elif self.content_events or self.finish_reasons:
             self._commit(out)
             out.append(event)
@@ -268,6 +279,20 @@ def _has_content(choice: _Choice) -> bool:
     return choice.text is not _ABSENT and bytes(choice.text) not in _NOTHING
 
 
+def _is_plain_piece(chunk: _Chunk) -> bool:
+    """The chunk is a piece of one choice's text, and says nothing else that is looked at."""
+    choices = chunk.choices
+    if choices is None or len(choices) != 1 or bytes(chunk.usage) not in _NOTHING:
+        return False
+    choice = choices[0]
+    if bytes(choice.finish_reason) not in _NOTHING:
+        return False
+    if choice.delta is None:
+        return bytes(choice.text) not in _NOTHING
+    others = [value for member, value in choice.delta.items() if member not in ("role", "content")]
+    return bytes(choice.delta.get("content", _ABSENT)) not in _NOTHING and all(bytes(v) in _NOTHING for v in others)
+
+
 class WholeAnswer(NamedTuple):
     """A non-streamed answer: the bytes for the client and what they say."""
 
@@ -295,13 +320,14 @@ def read_whole(api: Api, body: bytes, *, client_model: str) -> WholeAnswer:
         whole = _wholes.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise MalformedJson(str(error)) from error
-    usage = bytes(whole.usage)
+    said = bytes(whole.usage)
+    usage = read_usage(said, nothing_comes_out=api not in _WITH_CHOICES) if said else None
     identity = bytes(whole.id)
     return WholeAnswer(
         body=_rename(body, bytes(whole.model), msgspec.json.encode(client_model)),
-        usage=read_usage(usage, nothing_comes_out=api not in _WITH_CHOICES) if usage else None,
+        usage=usage,
         engine_request_id=_text(identity),
-        content_bytes=0 if usage or api not in _WITH_CHOICES else _content_bytes(bytes(whole.choices)),
+        content_bytes=0 if usage is not None or api not in _WITH_CHOICES else _content_bytes(bytes(whole.choices)),
         error=body if bytes(whole.error) not in _NOTHING else None,
     )
 
