@@ -162,7 +162,9 @@ def test_what_is_no_answer(body: bytes) -> None:
         read_whole(Api.CHAT, body, client_model="alias")
 
 
-def test_without_usage_the_content_is_measured() -> None:
-    answer = read_whole(Api.CHAT, json.dumps(completion("x" * 40, usage=None)).encode(), client_model="alias")
+@pytest.mark.parametrize("said", [{}, {"usage": None}, {"usage": {}}, {"usage": {"prompt_tokens": -1}}, {"usage": 7}])
+def test_without_usage_the_content_is_measured(said: dict[str, object]) -> None:
+    body = {**completion("x" * 40, usage=None), **said}
+    answer = read_whole(Api.CHAT, json.dumps(body).encode(), client_model="alias")
     assert answer.usage is None
     assert answer.content_bytes == 42
