@@ -18,10 +18,13 @@ _CLOSE_SECONDS: Final = 5
 
 
 class WebSocket(GuardedWebSocket):
-    """A stream of a page or a node agent: told to come back when this process stops."""
+    """A stream of a page or a node agent is told to come back when this process stops; a conversation ends itself."""
 
     def shutdown(self) -> None:
-        WebSocketsSansIOProtocol.shutdown(self)
+        if self.on_stopping is None or self.close_sent:
+            WebSocketsSansIOProtocol.shutdown(self)
+        else:
+            self.on_stopping()
 
 
 class WebProtocol(GuardedProtocol):

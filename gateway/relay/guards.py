@@ -25,6 +25,12 @@ WRITE: Final = "gatehouse.write"
 have been sent; returns False when the client does not keep up (send the next bytes as ASGI has it, which waits).
 """
 
+ON_STOPPING: Final = "gatehouse.on_stopping"
+"""ASGI scope key of a websocket, set by our server: a function that takes what is to be called when the process stops.
+
+An application that gives it something ends the websocket itself; others have it closed under them.
+"""
+
 _LENGTH_DIGITS: Final = 18
 
 

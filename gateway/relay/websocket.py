@@ -12,7 +12,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from gateway.relay.guards import ABORT
+from gateway.relay.guards import ABORT, ON_STOPPING
 
 MESSAGE_BYTES: Final = 1024 * 1024
 _UNREAD_BYTES: Final = 1024 * 1024  # of pongs and events that the client does not take
@@ -29,6 +29,9 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
 
     on_lost: Callable[[], None] | None = None
     """Called once the connection is no more."""
+
+    on_stopping: Callable[[], None] | None = None
+    """The application's, see gateway.relay.guards.ON_STOPPING; called by servers that end no websockets otherwise."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -52,6 +55,10 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if hasattr(self, "scope"):
             self.scope[ABORT] = self.transport.abort  # type: ignore[typeddict-unknown-key]  # a server's own key
+            self.scope[ON_STOPPING] = self._note_on_stopping  # type: ignore[typeddict-unknown-key]
+
+    def _note_on_stopping(self, call: Callable[[], None]) -> None:
+        self.on_stopping = call
 
     def handle_cont(self, event: Frame) -> None:
         if len(self.frames) >= _FRAGMENTS:

@@ -13,6 +13,7 @@ import structlog
 from core.clock import Clock
 from core.errors import Draining, GatehouseError, NotFound
 from gateway.relay.exchange import Exchange
+from gateway.relay.guards import ON_STOPPING
 from gateway.relay.memory import MemoryBudget
 from gateway.relay.plan import Decision, Ready, SlimRequest
 from gateway.relay.realtime.connection import Connection, RealtimeLimits
@@ -112,6 +113,8 @@ class RealtimeApp:
             limits=self._limits,
             memory=self._memory(),
         )
+        if (on_stopping := scope.get(ON_STOPPING)) is not None:
+            on_stopping(lambda: connection.abort(Draining(retry_after_seconds=1.0)))
         self._connections.add(connection)  # before anything is awaited: whoever drains must not miss it
         try:
             await send({"type": "websocket.accept", "subprotocol": choose_subprotocol(scope)})

@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
 from core.clock import Clock
-from core.errors import Draining, GatehouseError
+from core.errors import GatehouseError
 from core.ids import uuid7
 from gateway.relay.exchange import Exchange
 from gateway.relay.guards import ABORT
@@ -24,7 +24,6 @@ from gateway.relay.routes import REALTIME
 
 log = structlog.get_logger(__name__)
 
-_SERVICE_RESTART: Final = 1012
 _encoder = msgspec.json.Encoder()
 
 
@@ -121,9 +120,6 @@ class Connection:
                 message = await self._next_message()
                 if message["type"] == "websocket.disconnect":
                     self._gone = True
-                    if message.get("code") == _SERVICE_RESTART and self._turn is not None:
-                        # Said by a server that stops: it was not the client who gave up.
-                        await self._turn.give_up(Draining())
                     return
                 await self._take(message)
         except asyncio.CancelledError:

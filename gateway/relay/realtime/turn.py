@@ -96,12 +96,6 @@ class Turn:
         elif self._waiting:
             self._task.cancel()
 
-    async def give_up(self, error: GatehouseError) -> None:
-        """Nobody is left to be told: settle it as broken off with `error`."""
-        if self._exchange is not None:
-            await self._exchange.aclose(error)
-        await self.leave()
-
     async def leave(self) -> None:
         """The client has gone: end it, wherever it is. Returns when it is settled, also if interrupted meanwhile."""
         task = self._task

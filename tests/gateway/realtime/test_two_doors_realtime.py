@@ -238,8 +238,8 @@ def test_a_model_without_an_instance_fails_the_turn_alone(doors: TestHouse, door
     assert asyncio.run(talk()) == ["no_ready_instance", "no_ready_instance"]
 
 
-@pytest.mark.parametrize(("door", "code"), [("relay", 1001), ("web", 1012)])
-def test_a_process_that_stops_says_so(doors: TestHouse, door: str, code: int) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_a_process_that_stops_says_so(doors: TestHouse, door: str) -> None:
     async def talk() -> int | None:
         talk = await Talk.begin(port_of(doors, door), model="tiny", headers=bearer(doors.key.secret))
         stopping = asyncio.create_task(asyncio.to_thread(doors.stop, door))
@@ -248,6 +248,44 @@ def test_a_process_that_stops_says_so(doors: TestHouse, door: str, code: int) ->
         return closed
 
     try:
-        assert asyncio.run(talk()) == code
+        assert asyncio.run(talk()) == 1001
     finally:
         doors.start(door)
+
+
+def test_a_web_process_that_stops_ends_a_turn_with_an_error(doors: TestHouse) -> None:
+    port, model = free_port(), "stopped-turn"
+    tenant = make_tenant(model, models=(model,))
+    key = make_key(tenant, "is cut short")
+    attach(model, port, engine="openai")
+    with doors.client(key.secret, door="web") as client:
+        wait_until(lambda: client.get(f"/v1/models/{model}").status_code == 200, model, seconds=5)
+
+    async def talk() -> tuple[Talk, int | None]:
+        double = EngineDouble(streams(chunk("Hel"), then=Wire.stall))
+        double.port = port
+        async with double:
+            talk = await Talk.begin(port_of(doors, "web"), model=model, headers=bearer(key.secret))
+            await talk.user()
+            async with asyncio.timeout(5):
+                await talk.say("response.create")
+                while (await talk.hear())["type"] == "error":  # this process has not heard yet that it is ready
+                    await asyncio.sleep(0.05)
+                    await talk.say("response.create")
+            await talk.hear_until("response.output_text.delta")
+            stopping = asyncio.create_task(asyncio.to_thread(doors.stop, "web"))
+            code = await talk.closed()
+            await stopping
+            return talk, code
+
+    try:
+        told, code = asyncio.run(talk())
+    finally:
+        doors.start("web")
+    assert code == 1001
+    error = next(event["error"] for event in reversed(told.heard) if event["type"] == "error")
+    assert error["code"] == "draining"
+    assert told.heard[-1]["type"] == "response.done"
+    assert told.heard[-1]["response"]["status"] == "failed"
+    (row,) = wait_for_rows(1, tenant)
+    assert (row.outcome, row.error_code) == ("truncated", "draining")
