@@ -20,7 +20,7 @@ from core.embedded.valkey import ValkeyServer
 
 _FOLDER_PREFIX: Final = "gatehouse-tests-"
 _SERVERS_VARIABLE: Final = "GATEHOUSE_TEST_SERVERS"
-_KEPT_VARIABLES: Final = (_SERVERS_VARIABLE, "GATEHOUSE_SHOTS")  # the latter: where tests keep screenshots
+_KEPT: Final = ("GATEHOUSE_TEST_", "GATEHOUSE_SHOTS")  # what tests themselves are told; where they keep screenshots
 _VALKEY_DATABASES: Final = 64
 
 _postgres: PostgresServer | None = None
@@ -73,7 +73,7 @@ def _point_at_servers(worker: str) -> None:
     var_dir = Path(folder) / f"var-{worker}"
     for part in ("run", "log", "static"):  # as `up` makes them
         (var_dir / part).mkdir(parents=True, exist_ok=True)
-    for name in [name for name in os.environ if name.startswith("GATEHOUSE_") and name not in _KEPT_VARIABLES]:
+    for name in [name for name in os.environ if name.startswith("GATEHOUSE_") and not name.startswith(_KEPT)]:
         del os.environ[name]  # what the developer set for a running house is not meant for tests
     os.environ.update(
         {
