@@ -48,6 +48,30 @@ async def messages_are_counted_as_they_are_charged(house: DoorHouse) -> None:
     assert prompt.json["count"] == len(prompt.json["tokens"]) > 0
 
 
+async def anthropics_counts_are_what_is_charged(house: DoorHouse) -> None:
+    """`/v1/messages/count_tokens` says what the usage of the same message then says."""
+    tool = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {"x": {}}}}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"x": 1}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "nothing"}]}
+    asks: list[dict[str, Any]] = [
+        {"messages": MESSAGES},
+        {"messages": MESSAGES, "system": [{"type": "text", "text": "Be brief."}]},
+        {"messages": MESSAGES, "tools": [tool], "tool_choice": {"type": "auto"}},
+        {"messages": MESSAGES, "thinking": {"type": "disabled"}},
+        {
+            "messages": [*MESSAGES, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}],
+            "tools": [tool],
+        },
+    ]
+    for ask in asks:
+        body = {"model": "alias", **ask}
+        counted = await house.ask(json.dumps(body).encode(), path="/v1/messages/count_tokens")
+        message = await house.ask(json.dumps(body | {"max_tokens": 1}).encode(), path="/v1/messages")
+        assert (counted.status, message.status) == (200, 200), (counted.body, message.body)
+        usage = message.json["usage"]
+        assert counted.json["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"], ask
+
+
 async def embeddings_are_vectors(house: DoorHouse) -> None:
     """One for each text, alike as numbers and as base64."""
     body = {"model": "alias", "input": ["a b", "c"]}

@@ -82,6 +82,7 @@ async def test_chat_completions_and_counts(plain: int, tmp_path: Path) -> None:
         await live.chat_and_its_stream_agree(house)
         await live.completion_and_its_stream_agree(house)
         await live.messages_are_counted_as_they_are_charged(house)
+        await live.anthropics_counts_are_what_is_charged(house)
 
 
 async def test_several_answers_tools_and_grammars_pass_untouched(plain: int, tmp_path: Path) -> None:
