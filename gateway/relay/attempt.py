@@ -24,7 +24,6 @@ from gateway.relay.plan import Endpoint, SlimRequest, Work
 from gateway.relay.request_head import request_head
 from gateway.relay.rooms import find_room
 from gateway.relay.splice import MalformedJson, splice
-from gateway.relay.sse import EventTooLarge
 from gateway.relay.upstream import Origin, PendingResponse, UpstreamClient
 from gpupool.engines.base import CallNotSupported, OpenAICall, Translation
 
@@ -34,6 +33,8 @@ _TAIL_SECONDS: Final = 1.0  # for what comes after the end, so that the connecti
 _RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
 _BACK_PRESSURE: Final = frozenset({429, 503})
 _MOST_STEPS: Final = 4
+CLOCK_SECONDS: Final = 0.01
+"""By how much a wait may end too early: the loop's clock counts milliseconds, and stands still during a turn."""
 _SOON_BYTES: Final = 32 * 1024  # of an answer that is waited for without a task; below what stops the reading
 
 
@@ -131,12 +132,17 @@ class Attempt:
         self._translation: Translation | None = None
         self._write: Write | None = None
         self._kept: list[bytes] | None = None  # what the sink had to leave to the reader
-        self._late_error: BadResponse | None = None
+        self._late_error: Exception | None = None
         self._progress_seen = 0
-        self._quiet_seconds = 0.0
+        self._quiet_seconds: float | None = None
         self._head_due = self._due = ends_at
         if work.parsed.stream:
             self._head_due = self._due = min(ends_at, now() + deadlines.first_token_seconds)
+
+    @property
+    def sent(self) -> bool:
+        """The engine has the request, or is about to."""
+        return self._pending is not None
 
     @property
     def opened(self) -> bool:
@@ -167,16 +173,17 @@ class Attempt:
         if not response.complete:
             if not response.failed and (plain or not response.status) and response.size < _SOON_BYTES:
                 return Soon.WAIT
-        elif plain:
+            response.listen(None)
+            return Soon.TASK
+        response.listen(None)
+        if plain:
             try:
                 answer = read_whole(self._work.api, response.peek(), client_model=self._work.parsed.model)
             except MalformedJson:
                 answer = None
             if answer is not None and answer.error is None:
                 self._response = response
-                response.listen(None)
                 return answer
-        response.listen(None)
         return Soon.TASK
 
     async def open(self, quiet_seconds: float | None) -> bool:
@@ -285,18 +292,19 @@ class Attempt:
                 self._progress_seen = stream.progress
                 self._due = min(self._ends_at, now + deadlines.inter_token_seconds)
             left = max(0.0, self._due - now)
-            self._quiet_seconds = left if quiet_seconds is None else min(quiet_seconds, left)
+            self._quiet_seconds = quiet_seconds
             sink: Sink | None = None
             if write is not None and stream.committed and self._translation is None:
                 self._write, self._kept = write, None
                 sink = self._consume
-            data = await response.read(self._quiet_seconds, soft=True, sink=sink)
+            seconds = left if quiet_seconds is None else min(quiet_seconds, left)
+            data = await response.read(seconds, soft=True, sink=sink)
             if data is None:
                 if self._late_error is not None:
                     raise self._late_error
                 if sink is not None and self._kept is not None:
                     return self._kept
-                if self._now() >= self._due - 0.001:
+                if quiet_seconds is None or self._now() >= self._due - CLOCK_SECONDS:
                     raise DeadlinePassed(Phase.BODY)
                 return None
             events = self._take(stream, data)
@@ -316,15 +324,20 @@ class Attempt:
             raise BadResponse(str(error), said=data) from error
 
     def _consume(self, data: bytes) -> float | None:
-        """As a sink: one arrival, handled at once."""
+        """As a sink: one arrival, handled at once. What is raised in it is raised again by the reader."""
+        try:
+            return self._pass_on(data)
+        except ValueError as error:  # as in `_take`
+            self._late_error = BadResponse(str(error), said=data)
+        except Exception as error:  # noqa: BLE001  # a defect of ours, and not the engine's
+            self._late_error = error
+        return None
+
+    def _pass_on(self, data: bytes) -> float | None:
         stream, write = self.stream, self._write
         assert stream is not None
         assert write is not None
-        try:
-            events = stream.take(data)
-        except EventTooLarge as error:
-            self._late_error = BadResponse(str(error), said=data)
-            return None
+        events = stream.take(data)
         if stream.over:
             self._kept = events  # the end is told only once it is settled
             return None
@@ -335,7 +348,8 @@ class Attempt:
         if self._progress_seen != stream.progress:
             self._progress_seen = stream.progress
             self._due = min(self._ends_at, now + self._deadlines.inter_token_seconds)
-        return min(self._quiet_seconds, self._due - now)
+        left, quiet_seconds = self._due - now, self._quiet_seconds
+        return left if quiet_seconds is None or quiet_seconds > left else quiet_seconds
 
     def failure(self) -> AttemptFailed | None:
         """What a stream that is over amounts to, if it is not a success: it said an error, or ended too early."""
@@ -374,7 +388,7 @@ class Attempt:
                 body = step
                 break
             self.release()
-            self._response = None
+            self._response = self._pending = None
             await self._send(step.method, step.path, step.body)
             await self._wait_head(None)
             body = await self._read_body(self._deadlines.answer_bytes, self._left())

@@ -187,6 +187,7 @@ class UpstreamResponse:
 
     def close(self) -> None:
         """Done with it: the connection is closed unless the response had come whole."""
+        self._listener = None
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()

@@ -212,8 +212,7 @@ class RelayServer(uvicorn.Server):
         self._door.close_idle()
         if not await self._idle_by(loop.time() + self._limits.drain_deadline_seconds, hurried=hurried):
             log.warning("relay_ends_requests", in_flight=self._door.in_flight)
-            self._door.abort_all()
-            if not await self._idle_by(loop.time() + _ENDING_SECONDS):
+            if not await self._end_all(loop.time() + _ENDING_SECONDS):
                 for task in list(self.server_state.tasks):
                     task.cancel()
                 await self._idle_by(loop.time() + _ENDING_SECONDS)
@@ -262,6 +261,15 @@ class RelayServer(uvicorn.Server):
             if loop.time() >= deadline or self._signals > 1:
                 return
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def _end_all(self, deadline: float) -> bool:
+        """End what is under way, and what waited behind it on its connection; False at loop time `deadline`."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < deadline:
+            self._door.abort_all()
+            if await self._idle_by(loop.time() + _POLL_SECONDS):
+                return True
+        return False
 
     async def _idle_by(self, deadline: float, *, hurried: int | None = None) -> bool:
         """Wait until no request is under way; False at loop time `deadline`, or on a further signal."""

@@ -159,7 +159,7 @@ class PendingResponse:
     answered: the request is sent once more, on a fresh connection.
     """
 
-    __slots__ = ("_body", "_connect_seconds", "_connection", "_head", "_pool", "_response", "_reused")
+    __slots__ = ("_body", "_connect_seconds", "_connection", "_error", "_head", "_pool", "_response", "_reused")
 
     def __init__(
         self, pool: "_Pool", connection: Connection, head: bytes, body: bytes, connect_seconds: float, *, reused: bool
@@ -170,6 +170,7 @@ class PendingResponse:
         self._body = body
         self._connect_seconds = connect_seconds
         self._reused = reused
+        self._error: UpstreamError | None = None
         self._response = connection.start(head, body)
 
     async def wait(self, seconds: float, *, soft: bool = False) -> UpstreamResponse | None:
@@ -177,6 +178,8 @@ class PendingResponse:
 
         Raises UpstreamError; with `soft`, None instead of DeadlinePassed, and it may be asked again.
         """
+        loop = self._connection.loop
+        until = loop.time() + seconds
         try:
             return self._response if await self._response.wait_head(seconds, soft=soft) else None
         except ConnectionLost:
@@ -185,8 +188,12 @@ class PendingResponse:
         self._reused = False
         self._pool.counters.stale += 1
         self._connection = await self._pool.acquire(self._connect_seconds, fresh=True)
+        if self._error is not None:  # meanwhile
+            self._connection.abort()
+            raise self._error
         self._response = self._connection.start(self._head, self._body)
-        return self._response if await self._response.wait_head(seconds, soft=soft) else None
+        left = max(0.0, until - loop.time())
+        return self._response if await self._response.wait_head(left, soft=soft) else None
 
     @property
     def response(self) -> UpstreamResponse:
@@ -196,6 +203,7 @@ class PendingResponse:
     def fail(self, error: UpstreamError) -> None:
         """End it with `error`; a pending `wait` raises it."""
         self._reused = False
+        self._error = error
         self._response.fail(error)
 
     def close(self) -> None:
