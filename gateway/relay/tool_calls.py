@@ -1,8 +1,9 @@
 """Parallel tool calls that an engine sends all under one index.
 
 Clients put the pieces of a streamed call together by its index. Some engines always say 0; their calls can still
-be told apart, because a call begins with an id. So a new id under an index that is in use opens a new call, and
-only that number in the event is changed, at its byte offset. Streams that are in order pass byte for byte.
+be told apart, because a call begins with an id and a name. So a new id and a name under an index that is in use open
+a new call, and only that number in the event is changed, at its byte offset. A new id alone does not: some engines
+make one up for each piece. Streams that are in order pass byte for byte.
 """
 
 from typing import Final
@@ -15,9 +16,18 @@ from gateway.relay.sse import with_data
 _SPACE: Final = b" \t\n\r,"
 
 
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+
+
 class _Call(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
+    function: _Function | None = None
+
+    @property
+    def named(self) -> bool:
+        return self.function is not None and bool(self.function.name)
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -47,11 +57,13 @@ class _Calls:
         self._present: dict[int, tuple[int, bool]] = {}  # engine's index -> (client's index, has an id)
         self._used: set[int] = set()
 
-    def place(self, index: int, identity: str | None) -> int:
-        """The client's index of a piece that came under `index`."""
+    def place(self, index: int, identity: str | None, *, named: bool) -> int:
+        """The client's index of a piece that came under `index`; `named`: it says a function's name."""
         present = self._present.get(index)
         if identity:
             known = self._by_id.get((index, identity))
+            if known is None and present is not None and present[1] and not named:
+                return present[0]
             if known is None:
                 known = self._open(index) if present is None or present[1] else present[0]
                 self._by_id[index, identity] = known
@@ -86,7 +98,7 @@ class CallIndexes:
             for position, call in enumerate((choice.delta and choice.delta.tool_calls) or ()):
                 if call.index is None:
                     continue
-                place = self._choices.setdefault(choice.index, _Calls()).place(call.index, call.id)
+                place = self._choices.setdefault(choice.index, _Calls()).place(call.index, call.id, named=call.named)
                 if place != call.index:
                     changes[number, position] = place
         if not changes:

@@ -20,6 +20,8 @@ def data_of(*pieces: Piece, choice: int = 0, **members: Any) -> bytes:
         call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
         if identity is not None:
             call |= {"id": identity, "type": "function"}
+        if identity:
+            call["function"]["name"] = "look"
         calls.append(call)
     return json.dumps({**members, "choices": [{"index": choice, "delta": {"tool_calls": calls}}]}).encode()
 
@@ -63,6 +65,13 @@ def test_an_id_said_again_is_the_same_call() -> None:
     assert told(through(datas)) == {(0, 0): ("a", "134"), (0, 1): ("b", "25")}
 
 
+@pytest.mark.shows("G17")
+def test_an_engine_that_makes_up_an_id_for_each_piece_makes_no_more_calls() -> None:
+    datas = [data_of((0, identity, piece)) for identity, piece in [("a", "{"), ("b", "1"), ("c", "}"), ("d", "{}")]]
+    datas[1:3] = [data.replace(b', "name": "look"', b"") for data in datas[1:3]]
+    assert told(through(datas)) == {(0, 0): ("a", "{1}"), (0, 1): ("d", "{}")}
+
+
 def test_an_id_that_comes_late_belongs_to_the_call_that_has_begun() -> None:
     assert told(through([data_of((0, None, "1")), data_of((0, "a", "2"))])) == {(0, 0): ("a", "12")}
 
@@ -79,7 +88,8 @@ def test_choices_have_indexes_of_their_own() -> None:
 
 def test_only_the_number_changes() -> None:
     second = (
-        b'{ "model":"m", "choices" : [ {"index": 0, "delta": {"index": 0, "tool_calls": [ {"function":\n'
+        b'{ "model":"m", "choices" : [ {"index": 0, "delta": {"index": 0, "tool_calls": [ '
+        b'{"function": {"name": "look"}, "extra":\n'
         b'data: {"arguments": "\\u4e16 \\"index\\": 0"}, "id": "b" , "index" : 0 } ]}, "index2":0} ] }'
     )
     indexes = CallIndexes()
