@@ -25,8 +25,8 @@ ROOM: Final = Engine(
         Capability.TOKENIZE,
         Capability.LAUNCH,
     },
-    translates=frozenset({Capability.RERANK, Capability.TOKENIZE}),
-    versions=">=0.5",  # dynamic adapters, /tokenize
+    translates=frozenset({Capability.RERANK}),
+    versions=">=0.5",  # dynamic adapters, /tokenize (which knows messages since sglang#23981)
 )
 
 GENERATE: Final = Engine(

@@ -1,16 +1,14 @@
 """How to talk to an SGLang server."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from gpupool.engines.asked import Asked
-from gpupool.engines.base import CallNotSupported, EngineLoad, OpenAICall, Translation, WireRequest
+from gpupool.engines.base import EngineLoad, OpenAICall, Translation, WireRequest
 from gpupool.engines.listing import parse_model_list
 from gpupool.engines.sglang.load import parse_load
 from gpupool.engines.translation import decode
-
-_TOKENIZER: Final = "SGLang's /tokenize"
 
 
 class SglangWire:
@@ -36,11 +34,7 @@ class SglangWire:
         return parse_load(text)
 
     def translate(self, call: OpenAICall) -> Translation | None:
-        if call.api == "rerank":
-            return SglangRerank(call)
-        if call.api == "tokenize" and "messages" in Asked(call, _TOKENIZER).left:
-            raise CallNotSupported(f"{_TOKENIZER} counts the tokens of a prompt, not of messages.")
-        return None
+        return SglangRerank(call) if call.api == "rerank" else None
 
 
 class _Scored(msgspec.Struct):

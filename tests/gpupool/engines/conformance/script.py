@@ -127,8 +127,11 @@ def _tokenize() -> list[Exchange]:
                      (whole(count | {"max_model_len": 512}),), count | {"max_model_len": 512})
             for engine in ("vllm", "sglang")
         ),
-        Exchange("tokenize-messages", "vllm", Api.TOKENIZE, templated,
-                 (Seen("/tokenize", {"model": SERVED, **templated}),), (whole(count),), count),
+        *(
+            Exchange("tokenize-messages", engine, Api.TOKENIZE, templated,
+                     (Seen("/tokenize", {"model": SERVED, **templated}),), (whole(count),), count)
+            for engine in ("vllm", "sglang")
+        ),
         Exchange("tokenize", "llamacpp", Api.TOKENIZE, text | {"add_special_tokens": False},
                  (Seen("/tokenize", {"content": HELLO, "add_special": False}),),
                  (whole({"tokens": [1, 2, 3]}),), count),

@@ -184,7 +184,6 @@ def test_any_bytes_are_an_answer_or_a_value_error(exchange: Exchange, noise: byt
         ("ollama", Api.RERANK, {"query": "q", "documents": ["a"]}, "cannot do rerank"),
         ("sglang-generate", Api.COMPLETIONS, {"tools": [TOOL]}, "does not know tools"),
         ("sglang-generate", Api.CHAT, {}, "cannot do chat"),
-        ("sglang", Api.TOKENIZE, CHAT, "not of messages"),
         ("vllm-generate", Api.COMPLETIONS, {"echo": True}, "echo"),
         ("vllm-generate", Api.COMPLETIONS, {"prompt": [1, 2]}, "as text"),
         ("vllm-generate", Api.COMPLETIONS, {"max_tokens": "many"}, "max_tokens"),
