@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from core.clock import SystemClock
 from gateway.relay import attempt as attempt_module
 from gateway.relay.completion import CompletionStream
 from gateway.relay.exchange import Deadlines
-from gateway.relay.plan import Outcome, Ready, SlimRequest
+from gateway.relay.plan import Api, Outcome, Ready, SlimRequest
 from gateway.relay.protocol import GuardedProtocol
 from gateway.relay.server import ServerLimits
 from gateway.relay.upstream import Origin
@@ -378,6 +379,34 @@ async def test_the_end_of_the_process_while_a_stale_connection_is_replaced(
         assert (await client.answer()).error["code"] == "draining"
         await nothing_stays(house, engine, Outcome.FAILED)
         assert len(engine.received) == 2
+
+
+@both
+async def test_the_end_of_the_process_between_the_steps_of_an_answer(
+    open_door: OpenDoor, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = SimpleNamespace(method="POST", path="/second", body=b"{}")
+    translation = SimpleNamespace(
+        request=SimpleNamespace(method="POST", path="/first", body=b"{}"), whole=lambda _: step
+    )
+    room = SimpleNamespace(translates={Api.CHAT}, wire=SimpleNamespace(translate=lambda _: translation))
+    async with engine_of(answers(completion(), headers=[("Connection", "close")]), answers(completion())) as engine:
+        house = await warm(open_door, engine, quick)
+        pool = house.upstream._pools[Origin("127.0.0.1", engine.port)]
+        asked = asyncio.Event()
+
+        async def acquire_never(_seconds: float, *, fresh: bool) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(attempt_module, "find_room", lambda _: room)
+        monkeypatch.setattr(pool, "acquire", acquire_never)
+        client = await send(house)
+        await asked.wait()
+        house.door.abort_all()
+        async with asyncio.timeout(5):
+            assert (await client.answer()).error["code"] == "draining"
+        await nothing_stays(house, engine, Outcome.FAILED)
 
 
 @both
