@@ -105,4 +105,20 @@ async def test_other_scopes_are_not_ours(client: UpstreamClient) -> None:
     async def never(*_args: Any) -> Any:
         raise AssertionError
 
-    await door({"type": "websocket"}, never, never)
+    await door({"type": "lifespan"}, never, never)
+
+
+async def test_a_websocket_elsewhere_than_at_conversations_is_refused_in_shape(client: UpstreamClient) -> None:
+    door, _ = build(client)
+    told: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message)
+
+    extensions: dict[str, Any] = {"websocket.http.response": {}}
+    await door({"type": "websocket", "path": "/elsewhere", "headers": [], "extensions": extensions}, receive, send)
+    assert (told[0]["type"], told[0]["status"]) == ("websocket.http.response.start", 404)
+    assert json.loads(told[1]["body"])["error"]["code"] == "not_found"
