@@ -251,7 +251,8 @@ async def test_a_port_that_somebody_took_is_passed_over(web: FakeWeb, var_dir: P
         (TINY_URI, "llamacpp", {"n_gpu": 1}, "takes no argument 'n_gpu'"),
         (TINY_URI, "llamacpp", {"n_ctx": [1]}, "does not take these arguments"),
         (TINY_URI, "llamacpp", [1], "arguments are a JSON object"),
-        (TINY_URI, "vllm", {}, "vLLM cannot be started by the pool"),
+        (TINY_URI, "vllm", {}, "not the config.json of a model's folder"),
+        (TINY_URI, "ollama", {}, "Ollama cannot be started by the pool, only attached"),
         (TINY_URI, "acme", {}, "There is no engine 'acme'"),
     ],
 )
