@@ -171,7 +171,7 @@ class NodeLostView(_PoolView):
 
 
 class EngineListView(_PoolView):
-    @extend_schema(responses={200: EnginesSerializer})
+    @extend_schema(operation_id="engines_list", responses={200: EnginesSerializer})
     def get(self, request: Request) -> Response:
         """Every engine that this installation has, with what it can do; and those that could not be loaded."""
         told = EnginesSerializer({"results": selectors.list_engines(), "broken": broken_plugins()})
