@@ -22,6 +22,7 @@ from tenants.models import (
     UsageRecord,
     User,
 )
+from tenants.services.tenants import MOST_RETENTION_DAYS
 
 if TYPE_CHECKING:
     _UserAdmin = UserAdmin[User]
@@ -65,6 +66,11 @@ class TenantAdmin(BreakGlassAdmin):
     section = Section.GRANTS
     list_display = ("slug", "name", "sla_tier", "state", "time_zone")
     search_fields = ("slug", "name")
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "response_retention_days":
+            kwargs["max_value"] = MOST_RETENTION_DAYS  # as the service has it; the column holds more
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # its usage and audit rows stay: a tenant is suspended

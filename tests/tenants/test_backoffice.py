@@ -145,6 +145,22 @@ def test_tenants_are_suspended_and_not_deleted(root: Client) -> None:
     assert root.post(f"/backoffice/tenants/tenant/{acme.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
+@pytest.mark.parametrize(("days", "status"), [("3650", 302), ("3651", 200), ("-1", 200)])
+def test_responses_are_kept_no_longer_than_the_service_allows(root: Client, days: str, status: int) -> None:
+    acme = make_tenant()
+    form = {
+        "slug": acme.slug,
+        "name": acme.name,
+        "sla_tier": acme.sla_tier,
+        "time_zone": "UTC",
+        "state": acme.state,
+        "response_retention_days": days,
+    }
+    assert root.post(f"/backoffice/tenants/tenant/{acme.pk}/change/", form).status_code == status
+    acme.refresh_from_db()
+    assert acme.response_retention_days == (int(days) if status == 302 else 30)
+
+
 @pytest.mark.parametrize("path", ["auth/group/", "authtoken/tokenproxy/"])
 def test_nothing_else_is_in_the_backoffice(root: Client, path: str) -> None:
     assert root.get(f"/backoffice/{path}").status_code == 404
