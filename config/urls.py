@@ -15,5 +15,6 @@ urlpatterns = [
     path("backoffice/", admin.site.urls),
 ]
 
+handler400 = "gateway.api.problems.bad_request"
 handler404 = "gateway.api.problems.not_found"
 handler500 = "gateway.api.problems.server_error"

@@ -11,7 +11,13 @@ from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from core.errors import InvalidRequest
+from gateway.api.http import error_response
+from gateway.relay.plan import Api
+from gateway.relay.routes import INFERENCE
+
 MEDIA_TYPE: Final = "application/problem+json"
+_NOT_UNDERSTOOD: Final = "This request is not valid here: is its Host header one that this gateway is known by?"
 
 
 def render_problem(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -38,6 +44,19 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if not request.path.startswith("/api/"):
         return defaults.page_not_found(request, exception)
     return _answer(404, "There is nothing at this address.")
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Django's handler400: it refuses a host that is not among ours, for one, before it looks for a view.
+
+    Applications get it in the shape of the API that they asked; the reason stays in the log.
+    """
+    if request.path.startswith("/v1/"):
+        api = INFERENCE.get(request.path, Api.CHAT)
+        return error_response(InvalidRequest(_NOT_UNDERSTOOD), api)
+    if request.path.startswith("/api/"):
+        return _answer(400, _NOT_UNDERSTOOD)
+    return defaults.bad_request(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:

@@ -22,6 +22,31 @@ def test_pages_keep_their_own_error_pages(client: Client) -> None:
     assert (answer.status_code, "There is nothing here" in answer.content.decode()) == (404, True)
 
 
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("/v1/chat/completions", {"error": ["code", "message", "param", "type"]}),
+        ("/v1/nothing", {"error": ["code", "message", "param", "type"]}),
+        ("/v1/messages", {"error": ["message", "type"], "request_id": None, "type": None}),
+    ],
+)
+def test_an_unknown_host_is_told_to_applications_in_the_shape_of_their_api(
+    client: Client, path: str, shape: dict[str, list[str] | None]
+) -> None:
+    answer = client.post(path, b"{}", content_type="application/json", headers={"host": "elsewhere.example"})
+    assert (answer.status_code, answer["content-type"]) == (400, "application/json")
+    told = answer.json()
+    assert {name: sorted(part) if isinstance(part, dict) else None for name, part in told.items()} == shape
+    assert "Host" in told["error"]["message"]
+
+
+def test_an_unknown_host_is_a_problem_to_the_control_api_and_a_page_to_people(client: Client) -> None:
+    answer = client.get("/api/tenants/", headers={"host": "elsewhere.example"})
+    assert (answer.status_code, answer["content-type"]) == (400, "application/problem+json")
+    page = client.get("/login/", headers={"host": "elsewhere.example"})
+    assert (page.status_code, page["content-type"]) == (400, "text/html; charset=utf-8")
+
+
 def test_a_failure_says_nothing_of_its_cause() -> None:
     answer = server_error(RequestFactory().get("/api/tenants/"))
     assert (answer.status_code, answer["content-type"]) == (500, "application/problem+json")
