@@ -70,6 +70,12 @@ class KeyForm(forms.Form):
         max_value=MAX_RPM,
         widget=forms.NumberInput(attrs={"inputmode": "numeric", "placeholder": _("No limit")}),
     )
+    keep_alive = forms.BooleanField(
+        label=_("Comments that keep silent streams alive"),
+        required=False,
+        initial=True,
+        help_text=_("Take it off for clients that cannot read comments in a stream."),
+    )
     models = forms.MultipleChoiceField(label=_("Models"), required=False, widget=forms.CheckboxSelectMultiple)
 
     def __init__(self, *args: Any, model_names: list[str], **kwargs: Any) -> None:

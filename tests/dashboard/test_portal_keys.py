@@ -62,6 +62,16 @@ def test_key_carries_what_the_form_says(client: Client, acme: Tenant) -> None:
     assert 29 <= (key.expires_at - timezone.now()).days <= 30
 
 
+@pytest.mark.parametrize(("ticked", "keeps"), [({"keep_alive": "on"}, True), ({}, False)])
+def test_key_says_whether_its_client_can_read_comments(
+    client: Client, acme: Tenant, ticked: dict[str, str], keeps: bool
+) -> None:
+    log_in(client, "dev")
+    assert "checked" in str(client.get("/t/acme/keys/new/").context["form"]["keep_alive"])
+    client.post("/t/acme/keys/new/", {"name": "old-client", **ticked})
+    assert ApiKey.objects.get().keep_alive is keeps
+
+
 @pytest.mark.parametrize(
     ("form", "field"),
     [

@@ -79,6 +79,7 @@ def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                     allowed_models=form.cleaned_data["models"],
                     rpm_limit=form.cleaned_data["rpm_limit"],
                     expires_at=form.expires_at(),
+                    keep_alive=form.cleaned_data["keep_alive"],
                     actor=user_actor(access.user.pk),
                     created_by=access.user.pk,
                 )
