@@ -40,10 +40,15 @@ def written_objects(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
     return (draw(spaces) + "{" + (",".join(parts) or draw(spaces)) + "}" + draw(spaces)).encode(), members
 
 
-@given(written_objects())
-def test_spans_are_where_the_members_are(written: tuple[bytes, dict[str, Any]]) -> None:
+either_size = pytest.mark.parametrize("padding", [b"", b" " * (1 << 18)], ids=["small", "large"])
+"""Large bodies are read in another way."""
+
+
+@either_size
+@given(written=written_objects())
+def test_spans_are_where_the_members_are(padding: bytes, written: tuple[bytes, dict[str, Any]]) -> None:
     body, members = written
-    spans = scan_members(body)
+    spans = scan_members(body + padding)
     assert list(spans) == list(members)
     for name, (key_start, key_end, start, end) in spans.items():
         assert json.loads(body[key_start:key_end]) == name
@@ -51,9 +56,10 @@ def test_spans_are_where_the_members_are(written: tuple[bytes, dict[str, Any]]) 
         assert body[key_end:start].strip() == b":"
 
 
-@given(written_objects(), st.data())
+@either_size
+@given(written=written_objects(), data=st.data())
 def test_a_name_given_twice_is_refused_wherever_it_stands(
-    written: tuple[bytes, dict[str, Any]], data: st.DataObject
+    padding: bytes, written: tuple[bytes, dict[str, Any]], data: st.DataObject
 ) -> None:
     _, members = written
     if not members:
@@ -64,14 +70,15 @@ def test_a_name_given_twice_is_refused_wherever_it_stands(
     pairs.insert(data.draw(st.integers(0, len(pairs))), again)
     body = "{" + ",".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in pairs) + "}"
     with pytest.raises(DuplicateMember) as caught:
-        scan_members(body.encode())
+        scan_members(body.encode() + padding)
     assert caught.value.name in members
 
 
-@given(st.binary(max_size=30) | st.text(max_size=30).map(str.encode) | written_objects().map(lambda w: w[0][:-1]))
-def test_whatever_comes_is_either_json_or_refused(body: bytes) -> None:
+@either_size
+@given(body=st.binary(max_size=30) | st.text(max_size=30).map(str.encode) | written_objects().map(lambda w: w[0][:-1]))
+def test_whatever_comes_is_either_json_or_refused(padding: bytes, body: bytes) -> None:
     try:
-        spans = scan_members(body)
+        spans = scan_members(body + padding)
     except (MalformedJson, DuplicateMember):
         return
     assert set(spans) == set(json.loads(body))
@@ -191,6 +198,7 @@ def test_completions_want_a_prompt(prompt: Any) -> None:
         parse_body(Api.COMPLETIONS, json.dumps({"model": "m", "prompt": good}).encode())
 
 
+@either_size
 @pytest.mark.parametrize(
     "body",
     [
@@ -211,9 +219,9 @@ def test_completions_want_a_prompt(prompt: Any) -> None:
         b'{"model": "m", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
-def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+def test_what_is_no_json_object_is_refused(body: bytes, padding: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_body(Api.CHAT, body)
+        parse_body(Api.CHAT, body + padding)
     assert caught.value.status == 400
 
 
@@ -255,7 +263,7 @@ def test_a_body_of_very_many_members_is_refused_before_they_are_looked_at() -> N
     started = time.process_time()
     with pytest.raises(InvalidRequest, match="more than 1024 members"):
         parse_body(Api.CHAT, body)
-    assert time.process_time() - started < 0.5
+    assert time.process_time() - started < 0.1
 
 
 def test_options_of_very_many_members_are_refused() -> None:
