@@ -312,7 +312,7 @@ class ReadingInterpreter(Interpreter):
         parsed = parse_body(Api.CHAT, request.body)
         await admit(parsed.model)
         self.reads += 1
-        return Work(Api.CHAT, "/v1/chat/completions", request.body, parsed)
+        return Work(Api.CHAT, "/v1/chat/completions", bytes(bytearray(request.body)), parsed)  # another one
 
 
 def reading(door: Door) -> tuple[Pipeline, ReadingInterpreter]:
