@@ -271,7 +271,8 @@ class Attempt:
             served_name=self.endpoint.served_name,
             client_model=self._work.parsed.model,
         )
-        return AttemptFailed(error, retry=status in _RETRIED, outcome=_outcome_of(status, error))
+        retry = status in _RETRIED or isinstance(error, NotSupported)  # the model's other engines may be started for it
+        return AttemptFailed(error, retry=retry, outcome=_outcome_of(status, error))
 
     # A streamed answer
 

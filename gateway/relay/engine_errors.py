@@ -5,13 +5,15 @@ from typing import Final
 
 import msgspec
 
-from core.errors import GatehouseError, RateLimited, Unavailable, UpstreamFailure, UpstreamTimeout
+from core.errors import GatehouseError, NotSupported, RateLimited, Unavailable, UpstreamFailure, UpstreamTimeout
 from gateway.relay.connection import DeadlinePassed, UpstreamError
 
 _MESSAGE_CHARACTERS: Final = 2000
 _LONGEST_RETRY_SECONDS: Final = 86_400.0
 _REFUSED_OURS: Final = frozenset({401, 403, 407})
 """Statuses by which an engine refuses the gateway, not the client: its key is ours."""
+_NO_PATH: Final = frozenset({(404, "Not Found"), (404, "File Not Found"), (405, "Method Not Allowed")})
+"""How web frameworks say that they have no such path: vLLM has those for embeddings only where it does not generate."""
 
 
 class _Said(msgspec.Struct):
@@ -72,6 +74,8 @@ def error_of_answer(
     if said is None and status >= 500 and status != 503:
         return UpstreamFailure()
     message, kind, code, param = said or ("", None, None, None)
+    if (status, message) in _NO_PATH:
+        return NotSupported()
     message = _in_the_clients_words(message, served_name, client_model)[:_MESSAGE_CHARACTERS]
     seconds = _seconds(retry_after)
     if status == 429:
@@ -112,7 +116,7 @@ def _read(body: bytes) -> tuple[str, str | None, str | None, str | None] | None:
             _text(inner.get("message")) or "",
             _text(inner.get("type")),
             _text(inner.get("code")),
-            _text(inner.get("param")),
+            _text((_text(inner.get("param")) or "").removeprefix("body.")),  # pydantic's path begins with it
         )
     message = inner or said.message or (said.detail if isinstance(said.detail, str) else None)
     if message is None:

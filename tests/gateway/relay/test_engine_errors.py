@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from core.errors import UpstreamFailure, UpstreamTimeout, error_headers, render_openai
+from core.errors import NotSupported, UpstreamFailure, UpstreamTimeout, error_headers, render_openai
 from gateway.relay.connection import ConnectionLost, DeadlinePassed, Phase
 from gateway.relay.engine_errors import error_of_answer, error_of_event, error_of_transport
 
@@ -52,6 +52,25 @@ def test_back_pressure_says_when_to_come_again(retry_after: bytes | None, second
         error = error_of_answer(status, b"", retry_after=retry_after, served_name="s", client_model="a")
         assert (error.status, error.retry_after_seconds) == (status, seconds)
         assert (b"retry-after", b"%d" % seconds) in error_headers(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b'{"detail":"Not Found"}'),  # vLLM
+        (404, b'{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}'),  # llama.cpp
+        (405, b'{"detail":"Method Not Allowed"}'),
+    ],
+)
+def test_an_engine_without_the_path_does_not_support_what_was_asked(status: int, body: bytes) -> None:
+    error = error_of_answer(status, body, retry_after=None, served_name="s", client_model="a")
+    assert (error.status, error.code, error.message) == (400, "unsupported_by_model", NotSupported.default_message)
+
+
+@pytest.mark.parametrize(("said", "told"), [("body.top_p", "top_p"), ("max_tokens", "max_tokens"), ("body.", None)])
+def test_a_param_is_named_as_in_the_body(said: str, told: str | None) -> None:
+    body = json.dumps({"error": {"message": "m", "param": said}}).encode()
+    assert error_of_answer(400, body, retry_after=None, served_name="s", client_model="a").param == told
 
 
 def test_messages_are_bounded() -> None:

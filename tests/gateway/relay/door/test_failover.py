@@ -184,6 +184,17 @@ async def test_a_full_engine_is_passed_over_at_once(open_door: OpenDoor) -> None
         assert (told.status, told.header("retry-after")) == (429, "7")
 
 
+async def test_what_one_engine_was_not_started_for_is_asked_of_another(open_door: OpenDoor) -> None:
+    chats_only = answers({"detail": "Not Found"}, status=404)
+    async with EngineDouble(chats_only) as first, EngineDouble(answers({"data": []})) as second:
+        door = await Balanced.start(open_door, first.port, second.port)
+        for _ in range(10):
+            body = {"model": "alias", "input": "a"}
+            assert (await door.house.ask(body, path="/v1/embeddings")).status == 200
+        assert first.received
+        assert not door.balancer.breaker_states()
+
+
 async def test_an_outage_does_not_multiply_the_load(open_door: OpenDoor) -> None:
     async with EngineDouble(die) as one, EngineDouble(die) as two, EngineDouble(die) as three:
         door = await Balanced.start(open_door, one.port, two.port, three.port)
