@@ -1,7 +1,7 @@
 """vLLM's first server, `python -m vllm.entrypoints.api_server`: `POST /generate` and `/health`, nothing more.
 
 Its answers hold the whole text so far, prompt included, and neither token counts nor why the text ended.
-Source: vllm/entrypoints/api_server.py.
+Source: vllm/entrypoints/api_server.py; since 2026 one of vLLM's examples, applications/api_server/server.py.
 """
 
 from collections.abc import Sequence

@@ -50,6 +50,8 @@ class VllmLaunch:
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         args = parse_args(request.engine_args)
         cards = gpus(request)
+        if args.sleep_mode and not cards:
+            raise EngineArgumentsRefused("vLLM sleeps on GPUs only, and does not start with sleep_mode without one.")
         members: dict[str, object] = {
             "--model": str(model_folder(request.model_path, "vLLM")),
             "--served-model-name": request.served_name,
@@ -67,6 +69,7 @@ class VllmLaunch:
             "--enforce-eager": args.enforce_eager,
             "--enable-prefix-caching": args.enable_prefix_caching,
             "--no-enable-prefix-caching": not args.enable_prefix_caching,
+            "--enable-prompt-tokens-details": True,  # else it never says how many tokens its cache held
             "--enable-sleep-mode": args.sleep_mode,
             "--enable-lora": args.lora,
             "--max-loras": args.max_loras if args.lora else None,

@@ -23,8 +23,11 @@ class VllmWire:
         return WireRequest("GET", "/metrics")
 
     def warm_up(self, served_name: str) -> WireRequest:
+        # `/invocations` does what the server was started for: one that embeds or ranks has no /v1/completions.
+        # It takes the body as the first kind of request that has all its members here.
         body = {"model": served_name, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
-        return WireRequest("POST", "/v1/completions", msgspec.json.encode(body))
+        pooling = {"input": "Hello", "query": "Hello", "documents": ["Hello"]}
+        return WireRequest("POST", "/invocations", msgspec.json.encode(body | pooling))
 
     def parse_load(self, text: str) -> EngineLoad:
         return parse_load(text)

@@ -59,13 +59,14 @@ def options(argv: tuple[str, ...]) -> dict[str, str | None]:
         ("vllm", ("/usr/bin/python3", "-m", "vllm.entrypoints.openai.api_server"), (GPU_A,), {},
          {"--model": "/models/with space", "--served-model-name": "tiny", "--host": "127.0.0.1", "--port": "21001",
           "--max-num-seqs": "64", "--dtype": "auto", "--gpu-memory-utilization": "0.25",
-          "--enable-prefix-caching": None}),
+          "--enable-prefix-caching": None, "--enable-prompt-tokens-details": None}),
         ("vllm", ("/usr/bin/python3",), (GPU_A, GPU_B),
          {"max_model_len": 8192, "max_num_seqs": 16, "sleep_mode": True, "lora": True, "max_lora_rank": 16,
           "enable_prefix_caching": False, "tool_call_parser": "hermes", "quantization": "fp8", "runner": "generate"},
          {"--model": "/models/with space", "--served-model-name": "tiny", "--host": "127.0.0.1", "--port": "21001",
           "--max-num-seqs": "16", "--max-model-len": "8192", "--dtype": "auto", "--gpu-memory-utilization": "0.25",
           "--tensor-parallel-size": "2", "--no-enable-prefix-caching": None, "--enable-sleep-mode": None,
+          "--enable-prompt-tokens-details": None,
           "--enable-lora": None, "--max-loras": "4", "--max-lora-rank": "16", "--enable-auto-tool-choice": None,
           "--tool-call-parser": "hermes", "--quantization": "fp8", "--runner": "generate"}),
         ("sglang", ("/usr/bin/python3", "-m", "sglang.launch_server"), (GPU_A,), {},
@@ -130,11 +131,20 @@ def test_a_gpu_of_unknown_size_is_not_taken_whole(engine: str) -> None:
 
 
 def test_vllm_on_a_cpu_is_given_a_fixed_cache() -> None:
-    made = plan("vllm", CPU, args={"sleep_mode": True, "lora": True}, memory_bytes=8 * GIB)
+    made = plan("vllm", CPU, memory_bytes=8 * GIB)
     assert made.env["VLLM_CPU_KVCACHE_SPACE"] == "4"
-    assert made.env["VLLM_SERVER_DEV_MODE"] == "1"
-    assert made.env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
     assert "--gpu-memory-utilization" not in made.argv
+
+
+def test_vllm_has_the_addresses_of_what_it_is_started_with() -> None:
+    assert not {"VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"} & set(plan("vllm", GPU_A).env)
+    env = plan("vllm", GPU_A, args={"sleep_mode": True, "lora": True}).env
+    assert (env["VLLM_SERVER_DEV_MODE"], env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]) == ("1", "True")
+
+
+def test_vllm_is_not_asked_to_sleep_on_a_cpu_where_it_would_not_start() -> None:
+    with pytest.raises(EngineArgumentsRefused, match="sleeps on GPUs only"):
+        plan("vllm", CPU, args={"sleep_mode": True})
 
 
 @pytest.mark.parametrize(
