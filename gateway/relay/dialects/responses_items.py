@@ -18,6 +18,8 @@ Item = dict[str, Any]
 _ROLES: Final = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 """Engines' chat templates know no `developer`; OpenAI says that the two mean the same."""
 _TEXTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+_MOST_ITEMS: Final = 100_000
+"""Of one request: each takes Python steps."""
 _ID_PREFIXES: Final = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 _split = msgspec.json.Decoder(str | list[msgspec.Raw])
@@ -48,6 +50,8 @@ def read_items(raw: bytes, response_id: UUID) -> list[Item]:
     """The `input` member as items, each with a type. Raises InvalidRequest."""
     try:
         value = _split.decode(raw)
+        if isinstance(value, list) and len(value) > _MOST_ITEMS:
+            raise refused("input", f"expected at most {_MOST_ITEMS} items")
         told = value if isinstance(value, str) else [msgspec.json.decode(item) for item in value]
     except msgspec.ValidationError:
         told = None

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from gateway.relay.dialects.messages.refusals import missing, read, refuse
+from gateway.relay.dialects.messages.refusals import missing, read, refuse, refuse_many
 
 Message = dict[str, Any]
 Part = dict[str, Any]
@@ -107,6 +107,8 @@ def chat_messages(raw: bytes) -> list[Message]:
     told = read(_messages, raw, "messages")
     if not told:
         refuse("messages", "expected at least one message")
+    pieces = len(told)
+    refuse_many(pieces, "messages")
     out: list[Message] = []
     for number, raw_message in enumerate(told):
         at = f"messages.{number}"
@@ -114,6 +116,8 @@ def chat_messages(raw: bytes) -> list[Message]:
         if message.role not in _ROLES:
             refuse(f"{at}.role", "expected user, assistant or system")
         at += ".content"
+        pieces += len(message.content) if isinstance(message.content, list) else 0
+        refuse_many(pieces, "messages")
         if isinstance(message.content, str):
             out.append({"role": message.role, "content": message.content})
         elif message.role == "user":

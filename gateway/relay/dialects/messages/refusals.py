@@ -9,6 +9,9 @@ from core.errors import InvalidRequest
 
 T = TypeVar("T")
 
+MOST_PIECES: Final = 100_000
+"""Messages and blocks of a request, and its tools: Anthropic's own bound on messages. Each takes Python steps."""
+
 _WORDS: Final = {
     "str": "a string",
     "int": "an integer",
@@ -27,6 +30,12 @@ _element = re.compile(r"\[(\d+|\.\.\.)\]")
 def refuse(at: str, problem: str) -> NoReturn:
     """Raise InvalidRequest about the member at this place."""
     raise InvalidRequest(f"Invalid value for '{at}': {problem}.", param=at)
+
+
+def refuse_many(count: int, at: str) -> None:
+    """Raise InvalidRequest about a member with more pieces than are looked at."""
+    if count > MOST_PIECES:
+        refuse(at, f"expected at most {MOST_PIECES} pieces")
 
 
 def missing(at: str) -> NoReturn:

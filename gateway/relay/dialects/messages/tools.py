@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.relay.dialects.messages.refusals import missing, read, refuse
+from gateway.relay.dialects.messages.refusals import missing, read, refuse, refuse_many
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -39,6 +39,7 @@ _choice = msgspec.json.Decoder(_Choice)
 def function_tools(raw: bytes) -> list[dict[str, Any]]:
     """The member `tools` as OpenAI's; schemas stay the client's bytes. Raises InvalidRequest."""
     given: list[msgspec.Raw] = read(_tools, raw, "tools")
+    refuse_many(len(given), "tools")
     return [_function(entry, f"tools.{number}") for number, entry in enumerate(given)]
 
 

@@ -315,3 +315,16 @@ def test_members_that_nobody_knows_survive_byte_for_byte(
     for name in unknown:
         start, end = work.parsed.spans[name][2:]
         assert work.body[start:end] in raw
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("messages", [{"role": "user", "content": "x"}] * 100_001),
+        ("messages", [{"role": "user", "content": [{"type": "text", "text": "x"}] * 50_001}] * 2),
+        ("tools", [{"name": "a", "input_schema": {}}] * 100_001),
+    ],
+)
+def test_more_pieces_than_are_looked_at_are_refused(member: str, value: list[Any]) -> None:
+    refused = refusal(**{member: value})
+    assert (refused.param, "at most 100000" in refused.message) == (member, True)

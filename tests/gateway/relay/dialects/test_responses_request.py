@@ -204,3 +204,8 @@ def test_the_answer_says_what_was_asked() -> None:
     assert bytes(echo["temperature"]) == b"0.5"
     assert (echo["metadata"], echo["truncation"], bytes(echo["user"])) == ({"a": "b"}, "disabled", b'"u"')
     assert (echo["tools"], echo["tool_choice"], echo["parallel_tool_calls"]) == ([], "auto", True)
+
+
+def test_more_items_than_are_looked_at_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="at most 100000 items"):
+        read(input=[{"role": "user", "content": "x"}] * 100_001)
