@@ -19,8 +19,7 @@ from gateway.api.http import BODY_CUT, CLIENT_LEFT
 from gateway.api.realtime import build_realtime
 from gateway.api.runtime import install_runtime
 from gateway.relay.dialects.base import id_headers, render_error
-from gateway.relay.plan import Api
-from gateway.relay.routes import INFERENCE
+from gateway.relay.routes import api_near
 from gpupool.leases.default import close_shared_store
 from gpupool.stream.routing import websocket_urlpatterns as agent_streams
 
@@ -115,7 +114,7 @@ def bound_bodies(application: Application, seconds: float) -> Application:
 async def _tell_late(scope: Any, send: Any) -> None:
     """408 for a body that did not come in time; the connection is of no more use."""
     error, request_id = BodyTimeout(headers=((b"connection", b"close"),)), uuid7()
-    api = INFERENCE.get(scope["path"], Api.CHAT)
+    api = api_near(scope["path"])
     body = render_error(api, error, request_id)
     headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

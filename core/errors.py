@@ -184,6 +184,11 @@ def render_openai_event(error: GatehouseError) -> bytes:
     return b"data: " + render_openai(error) + b"\n\n"
 
 
+def render_sentence(error: GatehouseError) -> bytes:
+    """The body of an error in the Open Inference Protocol's shape: `{"error": "a sentence"}`."""
+    return _encoder.encode({"error": error.message})
+
+
 class _AnthropicError(msgspec.Struct):
     type: str
     message: str

@@ -46,6 +46,7 @@ CAPABILITIES: Final[Words] = {
     "embeddings": pgettext_lazy("capability", "Embeddings"),
     "rerank": pgettext_lazy("capability", "Rerank"),
     "tokenize": pgettext_lazy("capability", "Tokenize"),
+    "infer": pgettext_lazy("capability", "Tensors"),
     "load": pgettext_lazy("capability", "Load"),
     "sleep": pgettext_lazy("capability", "Sleep"),
     "adapters": pgettext_lazy("capability", "Adapters"),

@@ -15,7 +15,7 @@ from gateway.api import openapi as openapi
 from gateway.api.base import InferenceView
 from gateway.api.http import json_response
 from gateway.api.runtime import current_runtime
-from gateway.api.schemas import anthropic, chat, errors, responses, vectors
+from gateway.api.schemas import anthropic, chat, errors, responses, tensors, vectors
 from gateway.relay.plan import Api
 
 _REFUSALS: Final = {
@@ -45,6 +45,7 @@ def _refusals(shape: type[Serializer[Any]]) -> dict[Any, Any]:
 
 _OPENAI: Final = _refusals(errors.ErrorSerializer)
 _ANTHROPIC: Final = _refusals(errors.AnthropicErrorSerializer)
+_OIP: Final = _refusals(tensors.InferErrorSerializer)
 
 
 def _described(
@@ -198,6 +199,30 @@ class ModelView(InferenceView):
     @extend_schema(operation_id="get_model", tags=["inference"], responses={200: chat.ServedModelSerializer, **_OPENAI})
     def get(self, request: Request, name: str) -> HttpResponse:
         """The model, if the key may use it."""
+        return json_response(async_to_sync(current_runtime().pipeline.models)(self.slim), self.slim)
+
+
+class InferView(InferenceView):
+    """Tensors in, tensors out: the Open Inference Protocol, version 2."""
+
+    api = Api.INFER
+
+    @_described("infer", tensors.InferRequestSerializer, tensors.InferResponseSerializer, refusals=_OIP)
+    def post(self, request: Request, name: str) -> HttpResponseBase:
+        """Ask a model that is served by that protocol. `name` may end in `/versions/{version}`. JSON only."""
+        return self.forward()
+
+
+class InferModelView(InferenceView):
+    """A model of the Open Inference Protocol."""
+
+    api = Api.INFER
+
+    @extend_schema(
+        operation_id="get_infer_model", tags=["inference"], responses={200: tensors.InferModelSerializer, **_OIP}
+    )
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """The model, if it can be asked now. `name` may end in `/ready`."""
         return json_response(async_to_sync(current_runtime().pipeline.models)(self.slim), self.slim)
 
 

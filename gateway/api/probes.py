@@ -12,6 +12,8 @@ from core.telemetry.metrics import CONTENT_TYPE_LATEST, render_metrics
 from core.telemetry.scrapers import check_scraper
 from gateway.api.http import error_response
 from gateway.api.runtime import installed_runtime
+from gateway.relay.oip import about_server
+from gateway.relay.plan import Api
 
 
 @require_safe
@@ -42,6 +44,21 @@ def metrics(request: HttpRequest) -> HttpResponse:
 def nothing_here(request: HttpRequest) -> HttpResponse:
     """The answer to inference addresses that do not exist, in OpenAI's shape."""
     return error_response(NotFound())
+
+
+@require_safe
+def about_server_here(request: HttpRequest) -> HttpResponse:
+    """The Open Inference Protocol's questions about the server itself."""
+    runtime = installed_runtime()
+    unready = "this process does not serve inference" if runtime is None else runtime.ready()
+    status, body = about_server(request.path, unready)
+    return HttpResponse(body, status=status, content_type="application/json")
+
+
+@csrf_exempt
+def no_inference_here(request: HttpRequest) -> HttpResponse:
+    """The same in the Open Inference Protocol's shape."""
+    return error_response(NotFound(), Api.INFER)
 
 
 def _status(reason: str | None) -> HttpResponse:

@@ -2,8 +2,8 @@
 
 from django.urls import path, re_path
 
-from gateway.api.inference import VIEWS, ModelsView, ModelView
-from gateway.api.probes import healthz, metrics, nothing_here, readyz
+from gateway.api.inference import VIEWS, InferModelView, InferView, ModelsView, ModelView
+from gateway.api.probes import about_server_here, healthz, metrics, no_inference_here, nothing_here, readyz
 from gateway.api.stored import CancelResponseView, InputItemsView, StoredResponseView
 from gateway.relay.routes import INFERENCE
 
@@ -15,6 +15,12 @@ urlpatterns = [
     path("v1/responses/<str:name>/input_items", InputItemsView.as_view()),
     path("v1/responses/<str:name>/cancel", CancelResponseView.as_view()),
     re_path(r"^v1/", nothing_here),
+    path("v2", about_server_here),
+    path("v2/health/live", about_server_here),
+    path("v2/health/ready", about_server_here),
+    path("v2/models/<path:name>/infer", InferView.as_view()),
+    path("v2/models/<path:name>", InferModelView.as_view()),
+    re_path(r"^v2/", no_inference_here),
     path("healthz", healthz),
     path("readyz", readyz),
     path("metrics", metrics),

@@ -36,10 +36,11 @@ from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.exchange import Deadlines, Exchange, Soon
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
 from gateway.relay.memory import Claim, MemoryBudget
+from gateway.relay.oip import about_server
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
 from gateway.relay.realtime.app import RealtimeApp
 from gateway.relay.realtime.connection import RealtimeLimits
-from gateway.relay.routes import INFERENCE, RESPONSES
+from gateway.relay.routes import INFERENCE, OIP, OIP_LIVE, OIP_MODELS, OIP_READY, RESPONSES, api_near, posted_api
 from gateway.relay.stored import StoredResponses, stored_methods
 from gateway.relay.upstream import UpstreamClient
 
@@ -232,7 +233,7 @@ class Door:
             return
         if scope["type"] != "http":
             return
-        api = INFERENCE.get(scope["path"])
+        api = posted_api(scope["path"])
         if api is not None and scope["method"] == "POST":
             await self._infer(api, scope, receive, send)
         else:
@@ -473,7 +474,7 @@ class Door:
     async def _other(self, scope: Scope, send: Send) -> None:
         request_id = uuid7()
         status, headers, body = await self._other_answer(scope, request_id)
-        headers = [*headers, *id_headers(INFERENCE.get(scope["path"], Api.CHAT), request_id)]
+        headers = [*headers, *id_headers(api_near(scope["path"]), request_id)]
         if status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -500,12 +501,16 @@ class Door:
                 check_scraper(scope["headers"], client_host=client[0] if client else None, token=self._metrics_token)
                 content_type, body = self._scrape()
                 return 200, [(b"content-type", content_type)], body
-            request = SlimRequest(request_id, Api.CHAT, path, scope["headers"], b"", self._clock.monotonic())
+            api = api_near(path)
+            if path in (OIP, OIP_LIVE, OIP_READY):
+                status, body = about_server(path, "draining" if self.draining else self._readiness())
+                return status, [_JSON], body
+            request = SlimRequest(request_id, api, path, scope["headers"], b"", self._clock.monotonic())
             if path.startswith(RESPONSES) and self._stored is not None:
                 return 200, [_JSON], await self._stored.answer(method, request, scope.get("query_string", b""))
             return 200, [_JSON], await self._pipeline.models(request)
         except GatehouseError as error:
-            return error.status, error_headers(error), render_error(INFERENCE.get(path, Api.CHAT), error, request_id)
+            return error.status, error_headers(error), render_error(api_near(path), error, request_id)
         except Exception:
             log.exception("request_failed", request_id=str(request_id))  # as for inference: answered in shape
             return 500, error_headers(GatehouseError()), render_openai(GatehouseError())
@@ -516,8 +521,10 @@ def _ticks(seconds: float) -> int:
 
 
 def _allowed_methods(path: str) -> bytes:
-    if path in INFERENCE:
+    if posted_api(path) is not None:
         return b"POST, OPTIONS"
+    if path in (OIP, OIP_LIVE, OIP_READY) or (path.startswith(OIP_MODELS) and path[len(OIP_MODELS) :]):
+        return b"GET, HEAD, OPTIONS"
     if path in ("/healthz", "/readyz", "/metrics", "/v1/models") or (path.startswith("/v1/models/") and path[11:]):
         return b"GET, HEAD, OPTIONS"
     return stored_methods(path)

@@ -5,13 +5,14 @@ from typing import Final
 from gateway.relay.plan import Api, Usage, UsageSource, Work
 
 _PROMPTS: Final = frozenset({"messages", "prompt", "input", "query", "documents"})
+_WITHOUT_TOKENS: Final = frozenset({Api.TOKENIZE, Api.INFER})  # nothing is computed with them, or there are none
 _BYTES_PER_TOKEN: Final = 4  # near the mean of English text in common tokenizers
 
 
 def estimate_usage(work: Work, *, content_events: int | None, content_bytes: int) -> Usage:
     """Input: bytes of the prompt / 4. Output: content events of a stream, else bytes of the content / 4."""
-    if work.api is Api.TOKENIZE:
-        return Usage()  # nothing is computed with the tokens
+    if work.api in _WITHOUT_TOKENS:
+        return Usage()
     size = sum(span[3] - span[2] for name, span in work.parsed.spans.items() if name in _PROMPTS)
     return Usage(
         input_tokens=_tokens(size),

@@ -17,7 +17,7 @@ from core.errors import GatehouseError, Unavailable, error_headers
 from gateway.relay.attempt import Deadlines, Soon, Write
 from gateway.relay.connection import DeadlinePassed, Phase
 from gateway.relay.context import logged_as
-from gateway.relay.dialects.base import render_error, render_error_event
+from gateway.relay.dialects.base import id_headers, render_error, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.exchange import CLIENT_LEFT, KEEP_ALIVE, STREAM_HEADERS, Exchange, ResponseHead
 from gateway.relay.plan import Outcome, Ready, Settlement, Usage, UsageSource
@@ -288,7 +288,8 @@ class Member:
         return body
 
     def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        return [*self.ready.response_headers, (_REQUEST_ID, str(self.ready.request.request_id).encode())]
+        request = self.ready.request
+        return [*self.ready.response_headers, *id_headers(request.api, request.request_id)]
 
     # The ledger
 

@@ -10,6 +10,7 @@ from gateway.relay.actions import action_of
 from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.follower import Follower
 from gateway.relay.limits import Limit, RateLimiter
+from gateway.relay.oip import about_model
 from gateway.relay.picker import Balancer
 from gateway.relay.plan import (
     Api,
@@ -23,7 +24,7 @@ from gateway.relay.plan import (
     Ticket,
     Work,
 )
-from gateway.relay.routes import ENGINE_PATHS
+from gateway.relay.routes import ENGINE_PATHS, OIP_MODELS
 from gateway.relay.rows import KeyRow, ModelRow
 from gateway.relay.snapshot import digest_credential
 from gateway.relay.splice import parse_body
@@ -31,6 +32,8 @@ from gateway.relay.timeouts import client_timeout_seconds
 from tenants.principal import Principal
 
 _MODELS_PATH: Final = "/v1/models"
+_READY: Final = "/ready"
+_VERSIONS: Final = "/versions/"
 _NO_INSTANCE_RETRY_SECONDS: Final = 5.0
 
 
@@ -133,10 +136,15 @@ class Pipeline:
         return Ready(request, principal, work, picker, ticket, [], key.keep_alive, timeout)
 
     async def models(self, request: SlimRequest) -> bytes:
-        """The body of /v1/models or /v1/models/{id}, by the request's path. Raises GatehouseError."""
+        """The body of /v1/models, /v1/models/{id} or /v2/models/{id}[/ready], by the request's path.
+
+        Raises GatehouseError.
+        """
         try:
             principal, _ = await self._authenticate(request)
             self._permission.check_principal(principal)
+            if request.path.startswith(OIP_MODELS):
+                return self._about_model(principal, request.path.removeprefix(OIP_MODELS))
             name = request.path.removeprefix(_MODELS_PATH).removeprefix("/")
             if not name:
                 rows = self._permission.list_models(principal)
@@ -174,13 +182,20 @@ class Pipeline:
                 headers = await self._count(principal)
 
             work = await self._interpreter.interpret(request, principal, admit)
-            if request.claim is not None:
+            if request.claim is not None and work.body is not request.body:
                 request.claim.take(len(work.body))
         picker = self._route(principal, work.parsed.model, work.api, action)
         if headers is None:
             headers = await self._count(principal)
         ticket = self._tickets.open(request, principal, work.parsed)
         return Ready(request, principal, work, picker, ticket, [*headers], key.keep_alive, timeout)
+
+    def _about_model(self, principal: Principal, name: str) -> bytes:
+        if ready := name.endswith(_READY):
+            name = name.removesuffix(_READY)
+        name = name.partition(_VERSIONS)[0]  # a version is the engine's, which only it knows
+        self._route(principal, name, Api.INFER, action_of(Api.INFER))
+        return about_model(name, ready=ready)
 
     def _route(self, principal: Principal, name: str, api: Api, action: str) -> EndpointPicker:
         """A picker among the endpoints that can do the work. Raises GatehouseError where there are none for it."""

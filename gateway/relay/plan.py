@@ -31,6 +31,7 @@ class Api(StrEnum):
     RESPONSES = "responses"  # OpenAI's Responses; asked of engines as chat
     MESSAGES = "messages"  # Anthropic's Messages; asked of engines as chat
     COUNT_TOKENS = "count_tokens"  # of a Messages body; asked of engines as tokenize
+    INFER = "infer"  # tensors, in the Open Inference Protocol
     REALTIME = "realtime"  # a turn of a conversation over a websocket; asked of engines as chat
 
 
@@ -194,8 +195,8 @@ class Dialect(Protocol):
 class Work:
     """What an engine is asked, in OpenAI's words. The client's own bytes, unless a dialect translated them."""
 
-    api: Api  # CHAT, COMPLETIONS, EMBEDDINGS, RERANK or TOKENIZE
-    path: str  # e.g. /v1/chat/completions
+    api: Api  # CHAT, COMPLETIONS, EMBEDDINGS, RERANK, TOKENIZE or INFER
+    path: str  # e.g. /v1/chat/completions; of INFER what follows the model's name
     body: bytes
     parsed: ParsedBody  # of `body`
     dialect: Dialect | None = None  # None: the client speaks OpenAI's words itself

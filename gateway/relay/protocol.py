@@ -22,8 +22,7 @@ from core.ids import uuid7
 from gateway.relay.clients import ClientGuard, TooManyOfClient, client_name
 from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, Message, Receive
-from gateway.relay.plan import Api
-from gateway.relay.routes import INFERENCE, REALTIME
+from gateway.relay.routes import REALTIME, api_near
 from gateway.relay.websocket import GuardedWebSocket, handshake_fault, offers_websocket
 
 _HARD_CAP_MARGIN: Final = 256
@@ -535,7 +534,7 @@ def _refuse_with(error: GatehouseError, *, close: bool) -> Any:
 
     async def refuse(scope: Any, receive: Receive, send: Any) -> None:
         request_id = uuid7()
-        api = INFERENCE.get(scope["path"], Api.CHAT)
+        api = api_near(scope["path"])
         body = render_error(api, error, request_id)
         headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)]
         if close:

@@ -163,7 +163,7 @@ def parse_body(api: Api, body: bytes) -> ParsedBody:
     Raises InvalidRequest with `param` naming the member at fault. Members that are not listed here
     are not looked at: engines differ in what they know.
     """
-    _check_utf8(body)
+    check_utf8(body)
     try:
         spans = scan_members(body)
     except DuplicateMember as error:
@@ -219,7 +219,10 @@ def splice(body: bytes, parsed: ParsedBody, *, served_name: str) -> bytes:
 
     Everything else stays byte for byte as the client wrote it.
     """
-    _, _, start, end = parsed.spans["model"]
+    span = parsed.spans.get("model")
+    if span is None:  # its address names it
+        return body
+    _, _, start, end = span
     name = msgspec.json.encode(served_name) if parsed.model != served_name else body[start:end]
     if parsed.stream and not parsed.include_usage:
         usage = _ask_for_usage(body, parsed.spans.get("stream_options"))
@@ -349,7 +352,7 @@ def _include_usage(value: bytes | None) -> bool:
     return _boolean("stream_options.include_usage", _value(value, span)) if span else False
 
 
-def _check_utf8(body: bytes) -> None:
+def check_utf8(body: bytes) -> None:
     """Raises InvalidRequest when `body` is not UTF-8: msgspec does not look inside what it skips."""
     if body.isascii():
         return

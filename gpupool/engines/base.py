@@ -26,13 +26,14 @@ class ArtefactRefused(ValueError):
 
 
 class Capability(StrEnum):
-    """What an engine can do. The first five are what it may be asked (gateway.relay.plan.Api)."""
+    """What an engine can do. The first six are what it may be asked (gateway.relay.plan.Api)."""
 
     CHAT = "chat"
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
     RERANK = "rerank"
     TOKENIZE = "tokenize"
+    INFER = "infer"  # tensors, in the Open Inference Protocol
     LOAD = "load"  # tells its load
     SLEEP = "sleep"  # can give its memory back and take it again
     ADAPTERS = "adapters"  # loads and unloads LoRA adapters while it runs
@@ -62,10 +63,11 @@ class EngineLoad:
 class OpenAICall:
     """A request in OpenAI's words, on its way to an engine that may speak others.
 
-    `body` is a JSON object whose `model` is the served name; `stream` is whether it asks for a stream.
+    `body` is a JSON object whose `model` is the served name; `stream` is whether it asks for a stream. Of `infer`, in
+    the words of the Open Inference Protocol, `body` names no model and `path` is what follows its name in the address.
     """
 
-    api: str  # chat, completions, embeddings, rerank, tokenize
+    api: str  # chat, completions, embeddings, rerank, tokenize, infer
     path: str
     body: bytes
     served_name: str
@@ -222,7 +224,7 @@ class Engine:
     control: EngineControl | None = None
     capabilities: frozenset[str] = frozenset({Capability.CHAT, Capability.COMPLETIONS})  # of Capability
     translates: frozenset[str] = frozenset()  # those of them for which `wire.translate` is to be asked
-    protocol: str = "openai"  # the words it is spoken to in: openai, ollama, generate
+    protocol: str = "openai"  # the words it is spoken to in: openai, ollama, generate, oip-v2
     versions: str = ""  # the engine's own versions that the room was made for, e.g. ">=0.6"; empty: any
 
 

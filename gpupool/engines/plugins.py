@@ -29,6 +29,7 @@ BUILT_IN: Final = {
     "tgi": "gpupool.engines.tgi.room:ROOM",
     "tgi-generate": "gpupool.engines.tgi.room:GENERATE",
     "openai": "gpupool.engines.openai.room:ROOM",
+    "kserve": "gpupool.engines.kserve.room:ROOM",
 }
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")

@@ -3,7 +3,14 @@
 from typing import Final
 from uuid import UUID
 
-from core.errors import GatehouseError, render_anthropic, render_anthropic_event, render_openai, render_openai_event
+from core.errors import (
+    GatehouseError,
+    render_anthropic,
+    render_anthropic_event,
+    render_openai,
+    render_openai_event,
+    render_sentence,
+)
 from gateway.relay.plan import Api, Headers
 
 _ANTHROPIC: Final = frozenset({Api.MESSAGES, Api.COUNT_TOKENS})
@@ -11,6 +18,8 @@ _ANTHROPIC: Final = frozenset({Api.MESSAGES, Api.COUNT_TOKENS})
 
 def render_error(api: Api, error: GatehouseError, request_id: UUID) -> bytes:
     """An error's body in the shape that clients of this API know."""
+    if api is Api.INFER:
+        return render_sentence(error)
     return render_anthropic(error, str(request_id)) if api in _ANTHROPIC else render_openai(error)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from core.errors import InvalidRequest, NotFound
 from gateway.relay.dialects.aside import Aside
+from gateway.relay.dialects.infer import infer_work
 from gateway.relay.dialects.messages.request import count_tokens_work, messages_work
 from gateway.relay.dialects.responses import Responses
 from gateway.relay.plan import Api, SlimRequest, Work
@@ -41,6 +42,8 @@ class Interpreter:
                 return await self._aside.run(lambda: count_tokens_work(request), size_bytes=size)
             case Api.RESPONSES if self._responses is not None:
                 return await self._responses.interpret(request, principal, admit)
+            case Api.INFER:
+                return await self._aside.run(lambda: infer_work(request), size_bytes=size)
             case Api.REALTIME:  # the conversation's own words are OpenAI's chat already
                 body = request.body
                 return Work(Api.CHAT, ENGINE_PATHS[Api.CHAT], body, parse_body(Api.CHAT, body))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
-from gpupool.engines.base import Capability
+from gpupool.engines.base import Capability, WireRequest
 from gpupool.engines.ollama.load import parse_resident
 from gpupool.engines.ollama.wire import OllamaWire
 from gpupool.engines.prometheus import gauge_max, gauge_sum, samples
@@ -28,6 +28,7 @@ LISTS = {
     "tgi": (b'{"model_id":"m","model_sha":null,"max_input_tokens":4095}', ("m",)),
     "tgi-generate": (b'{"model_id":"m"}', ("m",)),
     "vllm-generate": None,
+    "kserve": None,
 }
 
 
@@ -47,7 +48,11 @@ def test_every_room_speaks_of_health_models_and_a_warm_up_token(name: str) -> No
         for answer in (b"", b"[]", b'{"data":[{}]}', b"<html>"):
             with pytest.raises(ValueError, match="list of models"):
                 wire.parse_models(answer)
-    assert list(find(msgspec.json.decode(wire.warm_up("m").body), "max_tokens", "num_predict", "max_new_tokens")) == [1]
+    warm_up = wire.warm_up("m")
+    if Capability.INFER in room.capabilities:  # tensors: there are no tokens
+        assert warm_up == WireRequest("GET", "/v2/models/m/ready")
+    else:
+        assert list(find(msgspec.json.decode(warm_up.body), "max_tokens", "num_predict", "max_new_tokens")) == [1]
     load = wire.parse_load("nothing of note\n")
     assert (load.running, load.waiting, load.kv_used) == (None, None, None)
 
@@ -83,7 +88,7 @@ def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:
 def test_the_pool_can_start_engines_that_are_given_a_file() -> None:
     launched = {engine.name for engine in engines().values() if engine.launch is not None}
     assert launched >= {"llamacpp", "vllm", "sglang", "tgi"}
-    assert not launched & {"ollama", "openai", "vllm-generate", "sglang-generate", "tgi-generate"}
+    assert not launched & {"ollama", "openai", "kserve", "vllm-generate", "sglang-generate", "tgi-generate"}
 
 
 @pytest.mark.parametrize(
