@@ -151,11 +151,13 @@ class UpstreamResponse:
 
         With `soft`, returns False instead of raising DeadlinePassed, and may be called again.
         """
+        again = False  # a head that comes byte by byte gets no more time for it
         while not self.status:
             if self._error is not None:
                 raise self._error
-            if await self._wait(seconds, soft, None) is _Woken.QUIET:
+            if await self._wait(seconds, soft, None, again=again) is _Woken.QUIET:
                 return False
+            again = True
         self._phase = Phase.BODY
         return True
 
@@ -169,6 +171,7 @@ class UpstreamResponse:
         an event. Returns None as soon as it returned None. What had come before the call is returned, not handed
         to it.
         """
+        again = False
         while True:
             chunks = self._chunks
             if chunks:
@@ -182,8 +185,9 @@ class UpstreamResponse:
                 return b""
             if self._error is not None:
                 raise self._error
-            if await self._wait(seconds, soft, sink) is not _Woken.NEWS:
+            if await self._wait(seconds, soft, sink, again=again) is not _Woken.NEWS:
                 return None
+            again = True  # framing alone is no byte of the body
 
     def close(self) -> None:
         """Done with it: the connection is closed unless the response had come whole."""
@@ -206,16 +210,17 @@ class UpstreamResponse:
             self._error = error
         self.wake()
 
-    async def _wait(self, seconds: float, soft: bool, sink: Sink | None) -> _Woken:
+    async def _wait(self, seconds: float, soft: bool, sink: Sink | None, *, again: bool) -> _Woken:
         connection = self._connection
         if connection is None:
             raise ConnectionLost("the response was closed")
         loop = connection.loop
-        self._deadline = deadline = loop.time() + seconds
+        if not again:
+            self._deadline = loop.time() + seconds
         self._waiter = waiter = loop.create_future()
         self._soft = soft
         self._sink = sink
-        connection.watch(deadline)
+        connection.watch(self._deadline)
         try:
             woken: _Woken = await waiter
             return woken

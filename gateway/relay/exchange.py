@@ -203,7 +203,8 @@ class Exchange:
                     continue
                 except UpstreamError as error:
                     said = error.said if isinstance(error, BadResponse) else b""
-                    self._log_attempt(f"{type(error).__name__}: {error}", said=said)
+                    if self._aborted is None:  # else it is us who ended it
+                        self._log_attempt(f"{type(error).__name__}: {error}", said=said)
                     failure = AttemptFailed(error_of_transport(error), retry=True, outcome=self._outcome_of(error))
                 except AttemptFailed as error:
                     if error.outcome is AttemptOutcome.FAILED:

@@ -1,5 +1,6 @@
 """An answer that came encoded although nobody asked for it, read as if it had not."""
 
+import asyncio
 from typing import Final
 
 from gateway.relay.connection import BadResponse, Sink, UpstreamError, UpstreamResponse
@@ -30,8 +31,10 @@ class InflatedResponse:
         """As UpstreamResponse's, but hands nothing to a sink; BadResponse also for what is broken, cut short or too
         much.
         """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
         while True:
-            data = await self._inner.read(seconds, soft=soft)
+            data = await self._inner.read(max(0.0, until - loop.time()), soft=soft)
             if self._inflater is None or data is None:
                 return data
             try:

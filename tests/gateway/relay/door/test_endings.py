@@ -323,6 +323,43 @@ async def test_the_total_deadline(open_door: OpenDoor, quick: bool, script: Scri
         assert engine.open == 0
 
 
+def drips(beginning: bytes, drop: bytes) -> Script:
+    """A script: never ends, and is never silent."""
+
+    async def script(_request: Received, wire: Wire) -> None:
+        await wire.send(beginning)
+        while True:
+            await asyncio.sleep(0.02)
+            await wire.send(drop)
+
+    return script
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+
+
+@both
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(drips(b"HTTP/1.1 200 OK\r\nX: ", b"x"), id="a head"),
+        pytest.param(drips(CHUNKED + b"\r\n1;", b"x"), id="framing"),
+        pytest.param(drips(CHUNKED + b"\r\n", b"1\r\n \r\n"), id="a body"),
+        pytest.param(
+            drips(CHUNKED + b"Content-Encoding: gzip\r\n\r\na\r\n\x1f\x8b\x08\x08\0\0\0\0\0\3\r\n", b"1\r\nx\r\n"),
+            id="what becomes no byte",
+        ),
+    ],
+)
+async def test_dripping_moves_no_deadline(open_door: OpenDoor, quick: bool, script: Script) -> None:
+    async with engine_of(script) as engine:
+        house = await warm(open_door, engine, quick, deadlines=Deadlines(total_seconds=0.2, attempts=1))
+        async with asyncio.timeout(2):
+            told = await house.ask(chat())
+        assert (told.status, told.error["code"]) == (504, "upstream_timeout")
+        await nothing_stays(house, engine, Outcome.FAILED)
+
+
 @both
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("script", [stall, says(ANSWER_HEAD, b"{", then=Wire.stall)], ids=["head", "body"])
