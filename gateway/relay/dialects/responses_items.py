@@ -177,7 +177,8 @@ class Messages:
                 raise refused(f"{at}.type", f"items of type '{other}' are not supported here")
 
     def _add_message(self, item: Item, at: str) -> None:
-        role = _ROLES.get(item.get("role") or "")
+        said = item.get("role")
+        role = _ROLES.get(said) if isinstance(said, str) else None
         if role is None:
             raise refused(f"{at}.role", f"expected one of {', '.join(_ROLES)}")
         content = _content(item.get("content"), f"{at}.content", plain=role in ("assistant", "system"))

@@ -58,7 +58,7 @@ def read_item(given: object, new_id: NewId) -> Item:
                 "Expected an item of type message, function_call or function_call_output.", param="item.type"
             )
     status = given.get("status")
-    body["status"] = status if status in _STATUSES else "completed"
+    body["status"] = status if isinstance(status, str) and status in _STATUSES else "completed"
     return Item(body, size_of(body))
 
 
@@ -123,7 +123,8 @@ def _message(given: Mapping[str, Any]) -> dict[str, Any]:
         at = f"item.content[{number}]"
         if not isinstance(part, Mapping):
             raise InvalidRequest("Expected a content part.", param=at)
-        if part.get("type") not in _PARTS[role]:
+        said = part.get("type")
+        if not isinstance(said, str) or said not in _PARTS[role]:
             raise InvalidRequest(f"Only text is understood here: expected a part of type {kind}.", param=f"{at}.type")
         if not isinstance(part.get("text"), str):
             raise InvalidRequest("Expected a text.", param=f"{at}.text")

@@ -1,5 +1,6 @@
 """Requests in Anthropic's words become chats in OpenAI's; what cannot be is refused by its name."""
 
+import contextlib
 import json
 from typing import Any
 from uuid import uuid4
@@ -12,6 +13,7 @@ from core.errors import InvalidRequest
 from gateway.relay.dialects.messages.request import count_tokens_work, messages_work
 from gateway.relay.plan import Api, SlimRequest, Work
 from gateway.relay.splice import splice
+from tests.gateway.relay.broken import broken
 
 HI = [{"role": "user", "content": "Hi"}]
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
@@ -328,3 +330,43 @@ def test_members_that_nobody_knows_survive_byte_for_byte(
 def test_more_pieces_than_are_looked_at_are_refused(member: str, value: list[Any]) -> None:
     refused = refusal(**{member: value})
     assert (refused.param, "at most 100000" in refused.message) == (member, True)
+
+
+CONVERSATION: dict[str, Any] = ask(
+    system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    messages=[
+        {"role": "user", "content": [PNG, {"type": "text", "text": "Look."}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm", "signature": ""},
+                {"type": "tool_use", "id": "a", "name": "look", "input": {"x": 1}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": [PNG], "is_error": True},
+                {"type": "document", "source": {"type": "text", "data": "d"}, "citations": {"enabled": False}},
+                {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": "x"}]},
+            ],
+        },
+    ],
+    tools=[TOOL],
+    tool_choice={"type": "tool", "name": "look", "disable_parallel_tool_use": True},
+    stop_sequences=["stop"],
+    stream=True,
+    stream_options={"include_usage": False},
+    thinking={"type": "enabled", "budget_tokens": 9, "display": "omitted"},
+    metadata={"user_id": "u"},
+    output_config={"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
+    context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    chat_template_kwargs={"a": 1},
+)
+
+
+@given(broken(CONVERSATION))
+def test_whatever_comes_is_translated_or_refused(body: dict[str, Any]) -> None:
+    for work in (messages_work, count_tokens_work):
+        with contextlib.suppress(InvalidRequest):
+            json.loads(work(request(body)).body)

@@ -4,12 +4,15 @@ import json
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
+from hypothesis import example, given
 
 from core.errors import GatehouseError, InvalidRequest
 from gateway.relay.dialects.response_store import response_name, response_uuid
 from gateway.relay.dialects.responses_items import owner_of, stored_items, with_ids
 from gateway.relay.dialects.responses_request import Asked
+from tests.gateway.relay.broken import broken
 
 REQUEST_ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 
@@ -209,3 +212,49 @@ def test_the_answer_says_what_was_asked() -> None:
 def test_more_items_than_are_looked_at_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="at most 100000 items"):
         read(input=[{"role": "user", "content": "x"}] * 100_001)
+
+
+CONVERSATION: dict[str, Any] = {
+    "model": "m",
+    "input": [
+        {
+            "role": "developer",
+            "content": [
+                {"type": "input_text", "text": "x"},
+                {"type": "input_image", "image_url": "y", "detail": "low"},
+            ],
+        },
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "y"}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}], "status": "completed"},
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]},
+    ],
+    "instructions": "Be brief.",
+    "previous_response_id": f"resp_{REQUEST_ID.hex}",
+    "stream": True,
+    "store": False,
+    "metadata": {"a": "b"},
+    "max_output_tokens": 5,
+    "include": ["message.output_text.logprobs"],
+    "top_logprobs": 2,
+    "truncation": "auto",
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "low", "summary": None},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {}, "strict": True}, "verbosity": "low"},
+    "tools": [{"type": "function", "name": "look", "description": "d", "parameters": {}, "strict": True}],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]},
+}
+
+
+@given(broken(CONVERSATION))
+@example({"model": "m", "input": [{"role": [1], "content": "x"}]})
+def test_whatever_comes_is_translated_or_refused(body: dict[str, Any]) -> None:
+    try:
+        asked = Asked(json.dumps(body).encode(), REQUEST_ID)
+        json.loads(asked.chat_body([], asked.items))
+        json.loads(msgspec.json.encode(asked.echo()))
+        kept = json.loads(msgspec.json.encode(with_ids(asked.items, REQUEST_ID)))
+        assert all(item["id"] for item in kept)
+    except InvalidRequest:
+        pass

@@ -4,8 +4,9 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.errors import RateLimited
@@ -13,6 +14,7 @@ from gateway.relay.plan import Api, Usage
 from gateway.relay.realtime.response import Event, Response, Status
 from gateway.relay.realtime.session import CLIENT_EVENTS, Cancel, Phase, Respond, Session, SessionLimits, Step
 from gateway.relay.splice import parse_body
+from tests.gateway.relay.broken import broken
 
 USER = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
 SAID: dict[str, dict[str, Any]] = {
@@ -319,3 +321,55 @@ def test_an_item_cannot_be_made_many_by_naming_it_often() -> None:
     assert (error["code"], error["param"]) == ("conversation_too_large", "response.input")
     assert session.phase is Phase.IDLE
     assert respond(session, input=[once, once]).body.count(b"xxx") > 1
+
+
+EVENTS: list[dict[str, Any]] = [
+    {
+        "type": "session.update",
+        "event_id": "e",
+        "session": {
+            "type": "realtime",
+            "model": "tiny",
+            "output_modalities": ["text"],
+            "instructions": "Be brief.",
+            "tools": [{"type": "function", "name": "look", "parameters": {}}],
+            "tool_choice": {"type": "function", "name": "look"},
+            "max_output_tokens": 9,
+            "temperature": 1,
+            "parallel_tool_calls": True,
+        },
+    },
+    {
+        "type": "conversation.item.create",
+        "previous_item_id": "root",
+        "item": {**USER, "id": "a", "status": "completed"},
+    },
+    {
+        "type": "conversation.item.create",
+        "item": {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+    },
+    {"type": "conversation.item.create", "item": {"type": "function_call_output", "call_id": "c", "output": "x"}},
+    {"type": "conversation.item.retrieve", "item_id": "first"},
+    {"type": "conversation.item.delete", "item_id": "first"},
+    {
+        "type": "response.create",
+        "response": {
+            "conversation": "none",
+            "metadata": {"a": "b"},
+            "input": [{"type": "item_reference", "id": "first"}, USER],
+            "max_output_tokens": "inf",
+        },
+    },
+]
+
+
+@given(st.sampled_from(EVENTS).flatmap(broken))
+@example({"type": "conversation.item.create", "item": {**USER, "status": [1]}})
+@example({"type": "conversation.item.create", "item": {**USER, "content": [{"type": [], "text": "x"}]}})
+def test_whatever_comes_is_taken_or_told_of(event: dict[str, Any]) -> None:
+    session = in_phase(Phase.IDLE)
+    step = session.take(json.dumps(event))
+    msgspec.json.encode(step.events)
+    if isinstance(step.command, Respond):
+        parse_body(Api.CHAT, step.command.response.body)
+        msgspec.json.encode(step.command.response.created())
