@@ -72,13 +72,16 @@ async def probe(target: Target, *, deadline_seconds: float = PROBE_DEADLINE_SECO
         if answer.status != 200:
             return Verdict(False, _explain_status(answer.status, listing.path))
         served = wire.parse_models(answer.body)
+        names = tuple(_shown(name) for name in served)
     except UnknownEngine as error:  # a plugin that is not installed any more
         return Verdict(False, str(error))
     except ProbeFailed as error:
         return Verdict(False, f"It does not answer: {error}.")
     except ValueError as error:
         return Verdict(False, f"It answers with something else: {error}.")
-    names = tuple(_shown(name) for name in served)
+    except Exception as error:  # noqa: BLE001  # a defect of one engine's room must not end the probes of all others
+        told = _shown(f"{type(error).__name__}: {error}", 200)
+        return Verdict(False, f"Our part for {_shown(target.engine)} cannot ask it: {told}.")
     if target.served_name not in served:
         listed = ", ".join(names[:5]) or "nothing"
         return Verdict(False, f"It serves {listed}, not {target.served_name}.", names)
@@ -108,9 +111,9 @@ async def _ask(target: Target, request: WireRequest, deadline_seconds: float) ->
     )
 
 
-def _shown(name: str) -> str:
+def _shown(name: str, length: int = 80) -> str:
     """A name from a stranger, fit for a terminal, a page and a text column: bounded, without control characters."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name[:80])
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name[:length])
 
 
 def _explain_time(seconds: float) -> str:

@@ -13,6 +13,7 @@ from psycopg.errors import UndefinedTable
 from core.clock import SystemClock
 from core.tls import engine_context
 from gpupool.controller.loop import Controller
+from gpupool.engines.registry import engines
 from gpupool.leases.default import open_store
 from gpupool.policies.reconcile import Rules
 
@@ -34,6 +35,7 @@ class Command(BaseCommand):
 async def _run() -> None:
     environment = settings.GATEHOUSE
     engine_context(environment.engine_ca_file)  # a wrong one stops the start, not the first probe
+    engines()  # importing others' rooms may take a while, in which no leadership would be renewed
     store = open_store()
     controller = Controller(
         store,

@@ -1,11 +1,15 @@
 """How the controller's probes of engines are judged, and what they ask for."""
 
 import time
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
-from gpupool.controller.prober import Target, Verdict, probe
+from gpupool.controller import prober
+from gpupool.controller.prober import Target, Verdict, probe, probe_all
+from gpupool.engines.base import WireRequest
+from gpupool.engines.registry import get_engine
 from gpupool.policies.probe import SLOW_SECONDS, ProbeResult
 from tests.gpupool.engine_stub import EngineStub
 
@@ -50,3 +54,28 @@ async def test_a_probe_pays_for_nothing_and_wakes_nobody() -> None:
     with EngineStub("llama") as engine:
         await probe(target(engine))
         assert set(engine.asked) == _FREE
+
+
+class OddWire:
+    """A plugin's, made for an engine that answered in another shape."""
+
+    def health(self) -> WireRequest:
+        return WireRequest("GET", "/health")
+
+    def models(self) -> WireRequest:
+        return WireRequest("GET", "/v1/models")
+
+    def parse_models(self, body: bytes) -> tuple[str, ...]:
+        raise KeyError("models")
+
+
+async def test_a_defect_of_one_engines_room_is_told_of_it_and_ends_no_other_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    odd = replace(get_engine("vllm"), name="odd", wire=OddWire())  # type: ignore[arg-type]
+    monkeypatch.setattr(prober, "get_engine", lambda name: odd if name == "odd" else get_engine(name))
+    with EngineStub("llama") as engine:
+        broken, sound = replace(target(engine), engine="odd"), target(engine)
+        verdicts = await probe_all([broken, sound])
+    assert verdicts[sound.instance_id].answered
+    assert verdicts[broken.instance_id] == Verdict(False, "Our part for odd cannot ask it: KeyError: 'models'.")
