@@ -90,17 +90,19 @@ def launch(prepared: Prepared, *, port: int, mark: str, log_path: Path) -> tuple
     """Start the process. Raises LaunchRefused when the machine does not let us."""
     row, room = prepared.row, prepared.engine.launch
     assert room is not None  # prepare refuses rows whose engine has none
-    plan = room.plan(
-        LaunchRequest(
-            python=sys.executable,
-            model_path=prepared.model_path,
-            served_name=row.served_name,
-            port=port,
-            devices=prepared.devices,
-            memory_bytes=row.memory_bytes,
-            engine_args=row.engine_args,
-        )
+    request = LaunchRequest(
+        python=sys.executable,
+        model_path=prepared.model_path,
+        served_name=row.served_name,
+        port=port,
+        devices=prepared.devices,
+        memory_bytes=row.memory_bytes,
+        engine_args=row.engine_args,
     )
+    try:
+        plan = room.plan(request)
+    except EngineArgumentsRefused as error:  # what only shows with the devices and the artefact at hand
+        raise LaunchRefused(str(error.args[0]), retry=False) from error
     env = clean_environment(os.environ) | {"PYTHONPATH": str(_CODE_ROOT)} | dict(plan.env) | {MARK_VARIABLE: mark}
     try:
         return plan, start_engine(plan.argv, env=env, log_path=log_path, cwd=log_path.parent)
@@ -159,7 +161,10 @@ async def read_load(engine: Engine, port: int, *, deadline_seconds: float) -> En
         return EngineLoad()
     if answer.status != 200:
         return EngineLoad()
-    return engine.wire.parse_load(answer.body.decode("utf-8", errors="replace"))
+    try:
+        return engine.wire.parse_load(answer.body.decode("utf-8", errors="replace"))
+    except Exception:  # noqa: BLE001  # a room that misreads metrics is no reason to end an engine that serves
+        return EngineLoad()
 
 
 async def terminate(process: EngineProcess, *, grace_seconds: float) -> None:

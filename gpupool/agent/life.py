@@ -260,7 +260,8 @@ class EngineLife:
             if result is ProbeResult.GOOD:
                 good_at = now
                 self._enter(Phase.READY, "")
-            elif now - good_at >= timings.hung_deadline:
+            elif health.ejected and now - good_at >= timings.hung_deadline:
+                # Several probes, not one: where this whole machine stood still, the first may find nobody awake.
                 raise engines.NotServing(f"It did not answer its health endpoint for {timings.hung_deadline:g} s.")
             elif health.ejected and self.phase is not Phase.UNKNOWN:
                 self._enter(Phase.UNKNOWN, _UNANSWERED)

@@ -267,6 +267,18 @@ async def test_a_row_that_cannot_be_launched_fails_with_a_sentence(
         assert fact.pid is None
 
 
+async def test_a_row_that_cannot_be_launched_on_its_device_fails_with_a_sentence(
+    web: FakeWeb, var_dir: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    wish = row(devices=["cpu-test"], artefact_uri=config.as_uri(), engine="vllm", engine_args={"sleep_mode": True})
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(wish.instance_id, "failed")
+        assert fact.reason == "vLLM sleeps on GPUs only, and does not start with sleep_mode without one."
+
+
 async def test_a_device_that_is_not_here_is_named(web: FakeWeb, var_dir: Path) -> None:
     wish = row(devices=["GPU-gone"], artefact_uri=TINY_URI)
     await web.desire(wish)

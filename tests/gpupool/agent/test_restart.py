@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gpupool.agent.processes import EngineProcess, marked_engines, start_engine,
 from gpupool.agent.state import MARK_VARIABLE, AgentAlreadyRuns, InstanceRecord, StateDir, read_records
 from gpupool.agent.supervisor import Supervisor
 from gpupool.engines.base import GivenDevice
+from gpupool.stream.messages import InstanceFact
 from tests.doubles.node_web import FakeWeb, row
 from tests.gpupool.agent.conftest import FAST, TINY_URI, agent_process, kill_hard, running_agent
 from tests.gpupool.agent.test_agent import kill, serves
@@ -297,3 +299,47 @@ async def test_told_to_stop_all_an_agent_starts_none_again_whatever_it_hears(fol
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert list(marked_engines(folder.state.path)) == []
+
+
+class SkippingClock(SystemClock):
+    """The machine's, which somebody can move on."""
+
+    skipped = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.skipped
+
+
+async def test_one_probe_after_a_standstill_of_the_machine_ends_no_engine(folder: Folder, var_dir: Path) -> None:
+    """A virtual machine that was paused wakes up with its engines as late as its agent."""
+    clock = SkippingClock()
+    supervisor = Supervisor(
+        state=folder.state,
+        log_dir=var_dir / "log",
+        ports=PortRange(24_600 + os.getpid() % 300, 50),
+        clock=clock,
+        devices=lambda: {"cpu-test": GivenDevice("cpu-test", "cpu", "host")},
+        timings=replace(FAST, health_every=0.6, health_deadline=0.6, hung_deadline=60.0),
+    )
+
+    async def until(state: str, reason: str) -> InstanceFact:
+        async with asyncio.timeout(30):
+            while True:
+                for fact in supervisor.facts():
+                    if (fact.state, fact.reason) == (state, reason):
+                        return fact
+                await asyncio.sleep(0.02)
+
+    await supervisor.adopt()
+    running = asyncio.create_task(supervisor.run())
+    supervisor.set_desired([row(devices=["cpu-test"], artefact_uri=TINY_URI)])
+    before = await until("ready", "")
+    os.kill(before.pid or 0, signal.SIGSTOP)
+    clock.skipped = 3600.0
+    await until("ready", "It does not answer its health endpoint in time.")
+    os.kill(before.pid or 0, signal.SIGCONT)
+    after = await until("ready", "")
+    assert (after.pid, after.restarts) == (before.pid, before.restarts)
+    await supervisor.stop_all()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
