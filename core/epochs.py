@@ -59,6 +59,16 @@ def bump_epoch(section: Section, object_id: UUID) -> int:
     return epoch
 
 
+def lock_section(section: Section) -> None:
+    """Let nobody else bump the section until this transaction ends: what is read from now on is not overtaken."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO core_sectionepoch (section, epoch, pruned_through) VALUES (%s, 0, 0) "
+            "ON CONFLICT (section) DO UPDATE SET epoch = core_sectionepoch.epoch",
+            [section.value],
+        )
+
+
 def read_epochs() -> dict[str, int]:
     """The newest epoch of every section that was ever bumped."""
     return dict(SectionEpoch.objects.values_list("section", "epoch"))

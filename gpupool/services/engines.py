@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from core.epochs import Section
+from core.epochs import Section, lock_section
 from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.models import EngineSwitch, Instance, InstanceState
 from gpupool.services.changes import Changes
@@ -32,6 +32,8 @@ def set_engine_enabled(name: str, enabled: bool, *, actor: Actor) -> EngineSwitc
     get_engine(name)
     EngineSwitch.objects.get_or_create(name=name)
     switch = EngineSwitch.objects.select_for_update().get(name=name)
+    # Before the instances are read: one that became ready since would be told to the relays by nobody as switched off.
+    lock_section(Section.ENDPOINTS)
     instances = list(
         Instance.objects.filter(engine=name).exclude(state=InstanceState.STOPPED).values_list("pk", flat=True)
     )

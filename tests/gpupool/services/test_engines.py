@@ -1,6 +1,12 @@
 """Switching engines off and on: what leaves the routing, what is refused, and what is left alone."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from uuid import UUID
+
 import pytest
+from django.db import connection, transaction
 
 from core.epochs import Section, current_epoch, read_changes
 from gpupool import services
@@ -91,3 +97,49 @@ def test_the_matrix_says_what_each_engine_can_do_and_how_it_stands() -> None:
     assert vllm.capabilities[:2] == ("chat", "completions")
     assert (engines["openai"].launchable, engines["llamacpp"].launchable) == (False, True)
     assert engines["llamacpp"].enabled
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_instance_that_becomes_ready_in_the_same_moment_is_told_to_the_relays_too() -> None:
+    ready, committed = Event(), Event()
+
+    def attach() -> UUID:
+        try:
+            with transaction.atomic():
+                made = _attached("vllm", 1).pk
+                ready.set()
+                committed.wait(10)  # until the switch waits for this transaction
+                return made
+        finally:
+            connection.close()
+
+    def switch() -> None:
+        try:
+            services.set_engine_enabled("vllm", False, actor=SYSTEM)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        attaching = threads.submit(attach)
+        assert ready.wait(10)
+        switching = threads.submit(switch)
+        for _ in range(500):
+            if _waiting_for_a_lock():
+                break
+            time.sleep(0.01)
+        committed.set()
+        made = attaching.result(10)
+        epoch = current_epoch(Section.ENDPOINTS)
+        switching.result(10)
+    changed = read_changes(Section.ENDPOINTS, after=0, limit=99)
+    assert changed is not None
+    assert changed[-1].object_id == made
+    assert changed[-1].epoch >= epoch
+    event = AuditEvent.objects.get(action="engine.disabled")
+    assert event.after["instances"] == 1
+
+
+def _waiting_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
