@@ -141,6 +141,20 @@ def test_an_unknown_instance_is_replaced_elsewhere_after_the_grace_and_never_on_
     assert Place(UUID(int=2), UUID(int=2)) in placed.actions
 
 
+def test_an_engine_that_hangs_for_a_while_is_not_replaced_and_of_two_the_older_stays() -> None:
+    """The agent calls it unknown after five probes, about 15 s; the node is there and speaks."""
+    hung = an_instance(1, State.UNKNOWN, age=25.0)
+    assert reconcile(a_world(a_version(1), hung), RULES).actions == ()
+    back, coming = an_instance(1, State.READY), an_instance(2, State.LOADING)
+    for late in (coming, replace(coming, state=State.REQUESTED, node_id=None), replace(coming, state=State.READY)):
+        plan = reconcile(a_world(a_version(1), late, back), RULES)
+        assert [action.instance_id for action in plan.actions if isinstance(action, Stop)] == [UUID(int=2)]
+    # Started again by its agent after its replacement has come: it goes, and gives its claim back.
+    again = an_instance(1, State.LOADING)
+    plan = reconcile(a_world(a_version(1), again, replace(coming, state=State.READY)), RULES)
+    assert [action.instance_id for action in plan.actions if isinstance(action, Stop)] == [UUID(int=1)]
+
+
 @pytest.mark.shows("P9")
 def test_when_most_nodes_fall_silent_at_once_nothing_is_moved() -> None:
     nodes = (a_node(1, alive=False), a_node(2, alive=False), a_node(3))
