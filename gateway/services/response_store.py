@@ -90,7 +90,10 @@ class _Lane:
                 if self.abandoned:
                     raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS)
         except DataError as error:
-            raise ValueError(str(error).strip()) from error
+            # Its first line alone: in the others the server quotes the conversation, and this is logged.
+            raise ValueError(str(error).strip().partition("\n")[0]) from error
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
         except (DatabaseError, InterfaceError) as error:
             self.close()
             raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS) from error
