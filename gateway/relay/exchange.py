@@ -14,6 +14,7 @@ import structlog
 
 from core.clock import Clock
 from core.errors import GatehouseError, NoReadyInstance, error_headers
+from core.telemetry.seldom import Seldom
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.attempt import CLOCK_SECONDS, Attempt, AttemptFailed, Deadlines, Soon, Write
 from gateway.relay.completion import WholeAnswer
@@ -40,6 +41,8 @@ KEEP_ALIVE: Final = b": keep-alive\n\n"
 _JSON: Final = (b"content-type", b"application/json")
 _NONE: Final[frozenset[UUID]] = frozenset()
 _word = re.compile(rb"[\w.@+-]{4,}")
+_unroutable: Final = Seldom()
+"""Of the whole process: without an endpoint every request is refused, and a line for each could fill a disk."""
 
 
 class ResponseHead(NamedTuple):
@@ -278,10 +281,14 @@ class Exchange:
 
     def _none_routable(self) -> NoReadyInstance:
         picker = self._ready.picker
-        reasons = {
-            str(instance_id): str(reason) for instance_id, reason in picker.why_not(frozenset(self._tried)).items()
-        }
-        log.warning("no_endpoint_routable", request_id=str(self._ready.request.request_id), reasons=reasons)
+        if (held_back := _unroutable.due(self._now())) is not None:
+            reasons = {str(each): str(reason) for each, reason in picker.why_not(frozenset(self._tried)).items()}
+            log.warning(
+                "no_endpoint_routable",
+                request_id=str(self._ready.request.request_id),
+                reasons=reasons,
+                held_back=held_back,
+            )
         return NoReadyInstance(retry_after_seconds=picker.retry_after_seconds())
 
     def _say_alive(self) -> bytes:

@@ -6,8 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from core.errors import RateLimited
+from core.telemetry.seldom import Seldom
+from gateway.relay import exchange
 from gateway.relay.exchange import Deadlines
 from gateway.relay.plan import Outcome, UsageSource
 from tests.doubles.engine import EngineDouble, Received, Wire, answers, completion, die, stall, streams
@@ -281,6 +284,17 @@ async def test_without_an_endpoint_503_with_retry_after(open_door: OpenDoor) -> 
     assert (answer.status, answer.error["code"]) == (503, "no_ready_instance")
     assert answer.header("retry-after") == "1"
     assert await house.outcome() is Outcome.FAILED
+
+
+async def test_many_requests_without_an_endpoint_make_one_line_of_the_log(
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "_unroutable", Seldom(3600.0))
+    house = await open_door()
+    with capture_logs() as lines:
+        for _ in range(5):
+            assert (await house.ask(chat())).status == 503
+    assert [line["held_back"] for line in lines if line["event"] == "no_endpoint_routable"] == [0]
 
 
 async def test_a_silent_engine_meets_the_total_deadline(open_door: OpenDoor) -> None:
