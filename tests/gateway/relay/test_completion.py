@@ -100,6 +100,19 @@ def test_usage_that_says_nothing(raw: bytes) -> None:
     assert read_usage(raw) is None
 
 
+@pytest.mark.parametrize(
+    ("raw", "output"),
+    [
+        (b'{"prompt_tokens": 3, "total_tokens": 3, "completion_tokens": 0}', 0),  # vLLM of embeddings
+        (b'{"prompt_tokens": 3, "total_tokens": 3}', None),  # llama.cpp
+    ],
+)
+def test_what_nobody_counted_is_not_counted_as_nothing(raw: bytes, output: int | None) -> None:
+    told = read_usage(raw)
+    assert told is not None
+    assert (told.input_tokens, told.output_tokens, told.source) == (3, output, UsageSource.ENGINE)
+
+
 def test_usage_beside_content_stays_and_the_last_counts() -> None:
     first = event(b'{"choices": [{"delta": {"content": "x"}}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}')
     answer = stream()
