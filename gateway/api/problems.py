@@ -13,8 +13,7 @@ from rest_framework.views import exception_handler
 
 from core.errors import InvalidRequest
 from gateway.api.http import error_response
-from gateway.relay.plan import Api
-from gateway.relay.routes import INFERENCE
+from gateway.relay.routes import INFERENCE, OIP, api_near
 
 MEDIA_TYPE: Final = "application/problem+json"
 _NOT_UNDERSTOOD: Final = "This request is not valid here: is its Host header one that this gateway is known by?"
@@ -51,9 +50,8 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
     Applications get it in the shape of the API that they asked; the reason stays in the log.
     """
-    if request.path.startswith("/v1/"):
-        api = INFERENCE.get(request.path, Api.CHAT)
-        return error_response(InvalidRequest(_NOT_UNDERSTOOD), api)
+    if request.path in INFERENCE or request.path.startswith(("/v1/", OIP)):
+        return error_response(InvalidRequest(_NOT_UNDERSTOOD), api_near(request.path))
     if request.path.startswith("/api/"):
         return _answer(400, _NOT_UNDERSTOOD)
     return defaults.bad_request(request, exception)
