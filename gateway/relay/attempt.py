@@ -338,11 +338,14 @@ class Attempt:
         stream, write = self.stream, self._write
         assert stream is not None
         assert write is not None
-        events = stream.take(data)
-        if stream.over:
-            self._kept = events  # the end is told only once it is settled
-            return None
-        if events and not write(events[0] if len(events) == 1 else b"".join(events)):
+        told = stream.piece(data)
+        if told is None:
+            events = stream.take(data)
+            if stream.over:
+                self._kept = events  # the end is told only once it is settled
+                return None
+            told = events[0] if len(events) == 1 else b"".join(events)
+        if told and not write(told):
             self._kept = []
             return None
         now = self._now()

@@ -133,6 +133,14 @@ class CompletionStream:
         """Nothing more of it is to be read."""
         return self.done or self.ended or self.error is not None
 
+    def piece(self, data: bytes) -> bytes | None:
+        """What the client is told of `data`, if it is just the next piece of text (see Pieces); else `take` it."""
+        if self._splitter.rest or not self.committed or (told := self._pieces.told(data)) is None:
+            return None
+        self.content_events += 1
+        self.progress += 1
+        return told
+
     def take(self, data: bytes) -> list[bytes]:
         """Take bytes from the engine; returns whole events for the client, none if there are none yet.
 

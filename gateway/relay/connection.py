@@ -1,6 +1,7 @@
 """One keep-alive connection to an engine, and the response that is being read from it."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
@@ -250,13 +251,25 @@ class UpstreamResponse:
         self._size = 0
         if self._connection is not None:
             self._connection.resume()
+        self.sink(data, loop)
+
+    @property
+    def sinking(self) -> bool:
+        """What comes now is for the sink, and nothing waits before it."""
+        return self._sink is not None and not self._chunks and self._waiter is not None and not self._waiter.done()
+
+    def sink(self, data: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand bytes of the body to the sink; only while `sinking`."""
+        sink, waiter = self._sink, self._waiter
+        assert sink is not None
+        assert waiter is not None
         seconds = sink(data)
-        if seconds is None:
-            self._sink = None
-            waiter.set_result(_Woken.SINK)
-        else:
+        if seconds is not None:
             # Later than the timer, which looks again when it fires: no timer is set for an event.
             self._deadline = loop.time() + seconds
+        elif not waiter.done():
+            self._sink = None
+            waiter.set_result(_Woken.SINK)
 
     def add(self, data: bytes) -> int:
         """Take a piece of the body; returns how many bytes are waiting to be read."""
@@ -281,6 +294,21 @@ class UpstreamResponse:
         self.complete = True
         self._connection = None
         self.wake()
+
+
+_chunk_size = re.compile(rb"([0-9a-fA-F]{1,6})\r\n").match
+
+
+def _one_chunk(data: bytes) -> bytes | None:
+    """The content, if `data` is exactly one chunk of a chunked body, as nearly every event of a stream is."""
+    size = _chunk_size(data)
+    if size is None:
+        return None
+    start = size.end()
+    end = start + int(size[1], 16)
+    if end == start or end + 2 != len(data) or not data.endswith(b"\r\n"):
+        return None
+    return data[start:end]
 
 
 class Connection(asyncio.Protocol):
@@ -310,6 +338,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._framing_bytes = 0  # since the last piece of the body
+        self._at_chunk = False  # between two chunks of a body, with nothing of the next one come
         self._body_came = False  # with the bytes that were handed to the parser last
         self._informational = False
         self._until_close = False
@@ -334,7 +363,7 @@ class Connection(asyncio.Protocol):
         self.touched = False
         self._head_bytes = self._framing_bytes = 0
         self._headers = []
-        self._body_came = False
+        self._body_came = self._at_chunk = False
         self._informational = self._until_close = self._message_done = self._discarding = False
         self._response = response = UpstreamResponse(self)
         if len(body) < 1 << 16:
@@ -396,6 +425,10 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.touched = True
+        if self._at_chunk and response.sinking and (piece := _one_chunk(data)) is not None:
+            self._framing_bytes = 0
+            response.sink(piece, self.loop)
+            return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -415,6 +448,8 @@ class Connection(asyncio.Protocol):
             if self._framing_bytes > self._limits.head_bytes and not self._message_done:
                 response.fail(BadResponse("more framing than a body needs"))
                 self._excess = True
+        # The size of the next chunk may have begun: it is at the end of one only where that is the last that came.
+        self._at_chunk = self._at_chunk and data.endswith(b"\r\n")
         if self._message_done:
             self._finish(response)
         elif self._excess:
@@ -468,6 +503,12 @@ class Connection(asyncio.Protocol):
         self._until_close = not framed
         response.headers = headers
         response.status = status
+
+    def on_chunk_header(self) -> None:
+        self._at_chunk = False
+
+    def on_chunk_complete(self) -> None:
+        self._at_chunk = True
 
     def on_body(self, body: bytes) -> None:
         self._body_came = True
