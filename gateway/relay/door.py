@@ -472,15 +472,27 @@ class Door:
     # Everything else
 
     async def _other(self, scope: Scope, send: Send) -> None:
+        claim = Claim(self._memory)
+        try:
+            await self._tell_other(scope, send, claim)
+        finally:
+            claim.release()
+
+    async def _tell_other(self, scope: Scope, send: Send, claim: Claim) -> None:
         request_id = uuid7()
-        status, headers, body = await self._other_answer(scope, request_id)
+        status, headers, body = await self._other_answer(scope, request_id, claim)
         headers = [*headers, *id_headers(api_near(scope["path"]), request_id)]
         if status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        large = claim.held_bytes > 0
+        await send({"type": "http.response.body", "body": body, "more_body": large})
+        if large:
+            await send({"type": "http.response.body", "body": b""})  # waits for the client to take what was sent
 
-    async def _other_answer(self, scope: Scope, request_id: UUID) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    async def _other_answer(
+        self, scope: Scope, request_id: UUID, claim: Claim
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         path, method = scope["path"], scope["method"]
         try:
             allowed = _allowed_methods(path)
@@ -505,7 +517,8 @@ class Door:
             if path in (OIP, OIP_LIVE, OIP_READY):
                 status, body = about_server(path, "draining" if self.draining else self._readiness())
                 return status, [_JSON], body
-            request = SlimRequest(request_id, api, path, scope["headers"], b"", self._clock.monotonic())
+            now = self._clock.monotonic()
+            request = SlimRequest(request_id, api, path, scope["headers"], b"", now, claim=claim)
             if path.startswith(RESPONSES) and self._stored is not None:
                 return 200, [_JSON], await self._stored.answer(method, request, scope.get("query_string", b""))
             return 200, [_JSON], await self._pipeline.models(request)

@@ -55,6 +55,10 @@ class Claim:
         self._budget.take(count)
         self._bytes += count
 
+    @property
+    def held_bytes(self) -> int:
+        return self._bytes
+
     def adopt(self, count: int) -> None:
         """`count` bytes that were taken before are this claim's to give back."""
         self._bytes += count

@@ -92,7 +92,10 @@ class StoredResponses:
         self._permission = permission
 
     async def answer(self, method: str, request: SlimRequest, query: bytes) -> bytes:
-        """The body of an answer with status 200. Raises GatehouseError."""
+        """The body of an answer with status 200; what is read for it is put on the request's claim.
+
+        Raises GatehouseError.
+        """
         try:
             return await self._answer(method, request, query)
         except GatehouseError as error:
@@ -116,7 +119,7 @@ class StoredResponses:
         if self._store is None:
             raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS)
         if rest == "input_items":
-            return _page(await self._store.input_items(reader, response_id), query)
+            return _page(_held(request, await self._store.input_items(reader, response_id)), query)
         if rest == "cancel":
             return await self._cancel(self._store, reader, response_id)
         if method == "DELETE":
@@ -124,11 +127,17 @@ class StoredResponses:
             return msgspec.json.encode({"id": response_name(response_id), "object": "response", "deleted": True})
         if parse_qs(query.decode("latin-1")).get("stream", ["false"])[-1] == "true":
             raise InvalidRequest("A stored response cannot be streamed again: it is told whole.", param="stream")
-        return await self._store.get(reader, response_id)
+        return _held(request, await self._store.get(reader, response_id))
 
     async def _cancel(self, store: ResponseStore, reader: Reader, response_id: UUID) -> bytes:
         await store.get(reader, response_id)
         raise InvalidRequest("Only responses in the background can be cancelled, and there are none here.")
+
+
+def _held(request: SlimRequest, raw: bytes) -> bytes:
+    if request.claim is not None:
+        request.claim.take(len(raw))
+    return raw
 
 
 def _page(raw: bytes, query: bytes) -> bytes:

@@ -3,26 +3,33 @@
 import asyncio
 import json
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pytest
 
 from core.clock import SystemClock
+from gateway.relay.dialects.response_store import Reader, response_name
 from gateway.relay.door import Door, DoorLimits
+from gateway.relay.memory import MemoryBudget
 from gateway.relay.plan import Outcome
 from gateway.relay.upstream import UpstreamClient
 from tests.doubles.engine import EngineDouble, Wire, answers, chunk, completion, stall, streams
 from tests.gateway.relay.door.house import FirstPicker, OpenPipeline, chat, endpoint, until
+from tests.gateway.relay.test_stored import RESPONSE_ID, OneResponse, stored
 
 
 class Server:
     """One request's ASGI server side."""
 
-    def __init__(self, door: Door, *bodies: bytes, stuck: bool = False) -> None:
+    def __init__(self, door: Door, *bodies: bytes, stuck: bool = False, stored: str = "") -> None:
         self.sent: list[dict[str, Any]] = []
         self.left = asyncio.Event()
         self._bodies = list(bodies)
         self._stuck = stuck
-        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+        if stored:
+            scope |= {"method": "GET", "path": f"/v1/responses/{stored}"}
         self.task = asyncio.create_task(door(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
@@ -115,10 +122,38 @@ async def test_a_websocket_elsewhere_than_at_conversations_is_refused_in_shape(c
     async def receive() -> dict[str, Any]:
         return {"type": "websocket.connect"}
 
-    async def send(message: dict[str, Any]) -> None:
-        told.append(message)
+    async def send(message: Any) -> None:
+        told.append(dict(message))
 
     extensions: dict[str, Any] = {"websocket.http.response": {}}
     await door({"type": "websocket", "path": "/elsewhere", "headers": [], "extensions": extensions}, receive, send)
     assert (told[0]["type"], told[0]["status"]) == ("websocket.http.response.start", 404)
     assert json.loads(told[1]["body"])["error"]["code"] == "not_found"
+
+
+@pytest.mark.parametrize("below", ["", "/input_items"])
+async def test_a_stored_response_is_held_within_the_budget_until_it_is_taken(
+    client: UpstreamClient, below: str
+) -> None:
+    budget = MemoryBudget(1500)
+    path = response_name(RESPONSE_ID) + below
+
+    class Long(OneResponse):
+        async def get(self, reader: Reader, response_id: UUID) -> bytes:
+            return msgspec.json.encode({"id": "x" * 1000})
+
+        async def input_items(self, reader: Reader, response_id: UUID) -> bytes:
+            return msgspec.json.encode([{"id": "x" * 1000}])
+
+    pipeline = OpenPipeline(FirstPicker([]))
+    door = Door(pipeline, client, SystemClock(), memory=budget, stored=stored(Long()))
+    stuck = Server(door, stuck=True, stored=path)
+    await until(lambda: budget.held_bytes > 1000)
+    refused = Server(door, stored=path)
+    await refused.task
+    assert (refused.sent[0]["status"], budget.held_bytes < 1500) == (503, True)
+    stuck.task.cancel()
+    await until(lambda: budget.held_bytes == 0)
+    told = Server(door, stored=path)
+    await told.task
+    assert (told.sent[0]["status"], told.sent[-1].get("more_body", False), budget.held_bytes) == (200, False, 0)
