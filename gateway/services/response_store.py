@@ -193,7 +193,7 @@ def _time(seconds: float) -> datetime:
 def _json(rows: QuerySet[StoredResponse], field: str) -> bytes:
     """One JSON field. Raises ResponseNotFound."""
     # As the text that it is: many megabytes made into objects and back would hold every other thread.
-    row = rows.values_list(Cast(field, TextField()), flat=True).first()
+    row: str | None = rows.values_list(Cast(field, TextField()), flat=True).first()
     if row is None:
         raise ResponseNotFound
     return row.encode()
