@@ -28,6 +28,7 @@ from gateway.relay.websocket import GuardedWebSocket, handshake_fault, offers_we
 _HARD_CAP_MARGIN: Final = 256
 _MOST_WAITING: Final = 8  # requests of one connection that wait for the one before them, before it is read no further
 _DISCARD_SECONDS: Final = 10.0
+_LITTLE_BYTES: Final = 64 * 1024
 _WIRE_PER_BODY: Final = 9  # bytes on the wire for one of the body, were it sent in chunks of one
 _VERSIONS: Final = ("1.1", "1.0")
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
@@ -46,6 +47,7 @@ class ProtocolLimits:
     head_count: int = 200  # headers; browsers and clients send about 20
     connection_cap: int = 4096
     discard_bytes: int = 64 * 1024 * 1024  # of a body whose request was refused already
+    send_deadline_seconds: float = 60.0  # in which a client takes at least a little of what it was told last
 
 
 class HeadTooLarge(InvalidRequest):
@@ -213,6 +215,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._discarding_since: float | None = None
         self._wire_bytes = self._body_bytes = 0  # of the body: as it came, and without its framing
         self._websocket_app: Any = None  # a websocket is asked for, and this is to have it
+        self._stuck_since: float | None = None  # so much of the last answer was not taken by then
+        self._stuck_bytes = 0
         self._counted: str | None = None  # the client that this connection counts for
         self._proxy: str | None = None  # a trusted proxy: its requests count, each for its own client
         over = len(self.connections) - self.limits.connection_cap
@@ -262,6 +266,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """Close what has taken too long; `now` is loop time."""
         limits = self.limits
+        self._check_taking(now)
         if self.transport.is_closing():
             return
         if self._head_since is not None and now - self._head_since > limits.head_deadline_seconds:
@@ -274,6 +279,17 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self._idle_since is not None and now - self._idle_since > limits.keep_alive_seconds:
             self.transport.close()
         elif self._discarding_since is not None and now - self._discarding_since > _DISCARD_SECONDS:
+            self.transport.abort()
+
+    def _check_taking(self, now: float) -> None:
+        """Drop a client that does not take its last answer. While one is under way, the application looks after it."""
+        if not self.flow.write_paused or _answering(self.cycle):
+            self._stuck_since = None
+            return
+        unsent = self.transport.get_write_buffer_size()
+        if self._stuck_since is None or unsent <= self._stuck_bytes - _LITTLE_BYTES:
+            self._stuck_since, self._stuck_bytes = now, unsent
+        elif now - self._stuck_since > self.limits.send_deadline_seconds:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:

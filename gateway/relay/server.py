@@ -271,10 +271,22 @@ class RelayServer(uvicorn.Server):
                 return True
         return False
 
+    @property
+    def _unsent(self) -> bool:
+        """Whether bytes of an answer wait to be taken by a client."""
+        return any(connection.transport.get_write_buffer_size() for connection in self.server_state.connections)
+
     async def _idle_by(self, deadline: float, *, hurried: int | None = None) -> bool:
-        """Wait until no request is under way; False at loop time `deadline`, or on a further signal."""
+        """Wait until no request is under way; False at loop time `deadline`, or on a further signal.
+
+        With `hurried`, the signals so far, until clients have taken their answers, too.
+        """
         loop = asyncio.get_running_loop()
-        while self.server_state.tasks or self._door.in_flight:  # a request may be under way without a task
+        while (
+            self.server_state.tasks
+            or self._door.in_flight  # a request may be under way without a task
+            or (hurried is not None and self._unsent)
+        ):
             if loop.time() >= deadline or (hurried is not None and self._signals > hurried):
                 return False
             await asyncio.sleep(_POLL_SECONDS)
