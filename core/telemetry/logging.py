@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 
 from core.env import SettingsError
+from core.telemetry.seldom import SeldomFilter
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -39,12 +40,17 @@ def configure_logging(*, level: str, style: str) -> None:
                     "foreign_pre_chain": shared,
                 }
             },
+            "filters": {"seldom": {"()": SeldomFilter}},
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "gatehouse"}},
             "root": {"handlers": ["stderr"], "level": level.upper()},
             "loggers": {
                 "httpx2": {"level": "WARNING"},
                 "uvicorn.access": {"level": "WARNING"},
                 "django.server": {"level": "WARNING"},
+                # Else the address of whatever is refused is logged, and with it what a client put there by mistake.
+                "django.request": {"level": "ERROR"},
+                # Whoever asks for a host that is not ours would else write a traceback with each request.
+                "django.security.DisallowedHost": {"filters": ["seldom"]},
                 "websockets": {"level": "WARNING"},
             },
         }

@@ -42,6 +42,15 @@ def test_an_unknown_host_is_told_to_applications_in_the_shape_of_their_api(
     assert "Host" in str(told["error"])
 
 
+def test_unknown_hosts_do_not_fill_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("ERROR"):
+        for _ in range(5):
+            client.get("/login/", headers={"host": "x" * 5000})
+    told = [record for record in caplog.records if record.name == "django.security.DisallowedHost"]
+    assert len(told) <= 2  # one a second
+    assert all(record.exc_info is None and len(record.getMessage()) < 400 for record in told)
+
+
 def test_an_unknown_host_is_a_problem_to_the_control_api_and_a_page_to_people(client: Client) -> None:
     answer = client.get("/api/tenants/", headers={"host": "elsewhere.example"})
     assert (answer.status_code, answer["content-type"]) == (400, "application/problem+json")
