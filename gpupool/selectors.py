@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -38,7 +38,7 @@ class ReadyEndpoint:
     port: int
     base_path: str
     served_name: str
-    authorization: str | None  # value of the header sent upstream; never log it
+    authorization: str | None = field(repr=False)  # value of the header sent upstream; never log it
     slots: int | None
     tls: bool = False  # https
 

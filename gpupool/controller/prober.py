@@ -6,7 +6,7 @@ Only endpoints that cost nothing are asked, never a completion.
 import asyncio
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -32,7 +32,7 @@ class Target:
     port: int
     base_path: str
     served_name: str
-    authorization: str | None
+    authorization: str | None = field(repr=False)
     tls: ssl.SSLContext | None = None  # https
     state: State = State.WARMING  # as recorded when it was read
     reason: str = ""
