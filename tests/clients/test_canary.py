@@ -19,7 +19,7 @@ CHAT: Final = "/v1/chat/completions"
 def requests_with_canary(house: TestHouse) -> Iterator[httpx.Response]:
     """The canary as key, header, prompt, model name and broken body; served and refused."""
     messages = [{"role": "system", "content": CANARY}, {"role": "user", "content": f"Say {CANARY}"}]
-    headers = {"cookie": f"session={CANARY}", "x-api-key": CANARY, "x-forwarded-for": CANARY, "user-agent": CANARY}
+    headers = {"cookie": f"session={CANARY}", "x-forwarded-for": CANARY, "user-agent": CANARY}
     bodies: list[dict[str, Any]] = [
         {"model": "tiny", "messages": messages, "max_tokens": 2, "user": CANARY},
         {"model": "tiny", "messages": messages, "max_tokens": 2, "stream": True, "metadata": {"a": CANARY}},
@@ -35,6 +35,7 @@ def requests_with_canary(house: TestHouse) -> Iterator[httpx.Response]:
             yield client.post(CHAT, json=body, headers=headers)
         yield client.post(CHAT, content=f'{{"model": "{CANARY}", {CANARY}'.encode(), headers=headers)
         yield client.post(CHAT, params={"key": CANARY}, json=bodies[0], headers=headers)
+        yield client.post(CHAT, json=bodies[0], headers={**headers, "x-api-key": CANARY})
         yield client.get(f"/v1/{CANARY}", headers=headers)
         yield client.get(f"/v1/models/{CANARY}", headers=headers)
     for secret in (f"sk-gh-{CANARY}", f"sk-gh-{CANARY} {CANARY}", CANARY * 400):

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Final
 
 import httpx2 as httpx
+import redis
 from django.db import transaction
 
 from bench.house import wait_until
@@ -32,7 +33,7 @@ TALK: Final = [{"role": "user", "content": "Hello"}]
 
 FIRST_TOKEN_SECONDS: Final = 2.0
 INTER_TOKEN_SECONDS: Final = 1.5
-TOTAL_SECONDS: Final = 4.0
+TOTAL_SECONDS: Final = 3.0
 KEEP_ALIVE_SECONDS: Final = 0.3
 ATTEMPTS: Final = 3
 BODY_CAP_BYTES: Final = 1024 * 1024
@@ -50,6 +51,10 @@ class CasesHouse(TestHouse):
 
     __test__ = False
 
+    clients: dict[str, httpx.Client]
+    exhausted: Key
+    """Its limit never has room again."""
+
     def settle_in(self) -> None:
         self.environ |= {
             "GATEHOUSE_FIRST_TOKEN_DEADLINE_SECONDS": str(FIRST_TOKEN_SECONDS),
@@ -65,8 +70,21 @@ class CasesHouse(TestHouse):
         }
         self.tenant = make_tenant("acme", models=("case-*",))
         self.key = make_key(self.tenant, "test")
+        self.exhausted = make_key(self.tenant, "exhausted", rpm_limit=1)
+        with redis.Redis.from_url(self.environ["VALKEY_STATE_URL"]) as valkey:
+            now = int(valkey.time()[0])
+            valkey.hset(self.counter(self.exhausted), mapping={"used": 1_000_000, "head": now, "last": now})
         for process in ("drain", "relay", "web"):
             self.start(process)
+        # One each for all tests: to make one (its TLS context) costs more than all else that a test does.
+        self.clients = {
+            process: httpx.Client(base_url=url, timeout=30.0)
+            for process, url in (("relay", self.relay_url), ("web", self.web_url))
+        }
+
+    def counter(self, key: Key) -> str:
+        """Valkey's name of the key's requests a minute."""
+        return f"{self.environ['GATEHOUSE_VALKEY_PREFIX']}rpm:key:{key.id}"
 
 
 class Engines:
@@ -203,10 +221,10 @@ class Case:
         return Served(model, doubles, instances)
 
     def _routes(self, process: str, model: str) -> bool:
-        """Whether that process would send a request there: one with a deadline of nothing goes no further."""
-        with self.house.client(door=process) as client:
-            body = {"model": model, "messages": TALK}
-            return client.post(CHAT, json=body, headers={"x-gatehouse-timeout-ms": "0"}).status_code == 400
+        """Whether that process knows an engine of the model: only then does it ask whether a limit has room."""
+        headers = self.headers(self.house.exhausted)
+        body = {"model": model, "messages": TALK}
+        return self.house.clients[process].post(CHAT, json=body, headers=headers).status_code == 429
 
     def says(self, *texts: str, usage: tuple[int, int] | None = (7, 3)) -> Script:
         """A sound answer, streamed or not, as this case asks for it."""
@@ -216,8 +234,14 @@ class Case:
 
     # Clients
 
-    def client(self, key: Key | None = None, *, timeout: float = 30.0) -> httpx.Client:
-        return self.house.client(key.secret if key else None, door=self.web_or_relay, timeout=timeout)
+    @property
+    def client(self) -> httpx.Client:
+        """Of this door; it sends no key by itself."""
+        return self.house.clients[self.web_or_relay]
+
+    def headers(self, key: Key | None = None) -> dict[str, str]:
+        """A key (acme's where none is given) as a header."""
+        return {"authorization": f"Bearer {(key or self.house.key).secret}", "content-type": "application/json"}
 
     def body(self, model: str, path: str = CHAT, **members: Any) -> dict[str, Any]:
         """A request of that endpoint, streamed or not, as the case is."""
@@ -242,9 +266,8 @@ class Case:
     ) -> Answer:
         """Ask, and read the answer to its end. `content` in the body's place where given."""
         sent = json.dumps(self.body(model, path, **members)).encode() if content is None else content
-        with self.client(key) as client:
-            response = client.post(path, content=sent, headers={"content-type": "application/json", **(headers or {})})
-            return Answer(response.status_code, response.headers, response.content)
+        response = self.client.post(path, content=sent, headers=self.headers(key) | dict(headers or {}))
+        return Answer(response.status_code, response.headers, response.content)
 
     # What is written down
 
@@ -259,8 +282,7 @@ class Case:
         return rows.get()
 
     def metrics(self) -> str:
-        with self.house.client("", door=self.web_or_relay) as client:
-            return client.get("/metrics").text
+        return self.client.get("/metrics").text
 
     def active(self, served: Served) -> float:
         """Requests in flight on a model's engines, as the door's metrics have it."""

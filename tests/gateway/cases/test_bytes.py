@@ -61,10 +61,9 @@ def test_g09_g10_cut_at_any_byte_nothing_is_corrupted_and_usage_is_seen(case: Ca
     body = a_body(case.streamed)
     served = case.serve(CutAnywhere(body, streamed=case.streamed))
     sent = {**case.body(served.name), **({"stream_options": {"include_usage": True}} if case.streamed else {})}
-    with case.client() as client:
-        for _ in range(1, len(body)):
-            response = client.post(CHAT, json=sent)
-            assert (response.status_code, response.content) == (200, body)
+    for _ in range(1, len(body)):
+        response = case.client.post(CHAT, json=sent, headers=case.headers())
+        assert (response.status_code, response.content) == (200, body)
     rows = rows_of(served.name, len(body) - 1)
     assert {(row.usage_source, row.input_tokens, row.output_tokens) for row in rows} == {("engine", 7, 3)}
     assert {(row.outcome, row.attempts) for row in rows} == {("success", 1)}

@@ -47,7 +47,8 @@ async def head_and_long_prefill(_request: Received, wire: Wire) -> None:
 def arrivals(case: Case, model: str, path: str = CHAT, key: Key | None = None) -> list[tuple[float, bytes]]:
     """What a client reads, and how many seconds after it asked; the first is the head."""
     asked = time.monotonic()
-    with case.client(key) as client, client.stream("POST", path, json=case.body(model, path)) as response:
+    body = case.body(model, path)
+    with case.client.stream("POST", path, json=body, headers=case.headers(key)) as response:
         assert response.status_code == 200
         came = [(time.monotonic() - asked, b"")]
         came += [(time.monotonic() - asked, piece) for piece in response.iter_raw()]

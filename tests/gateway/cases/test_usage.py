@@ -89,7 +89,8 @@ def test_g08_an_aborted_stream_is_worth_what_was_told(streamed: Case, end: str, 
     if end == "the engine dies":
         assert streamed.ask(served.name).status == 200
     else:
-        with streamed.client() as client, client.stream("POST", CHAT, json=streamed.body(served.name)) as response:
+        body = streamed.body(served.name)
+        with streamed.client.stream("POST", CHAT, json=body, headers=streamed.headers()) as response:
             said = response.iter_text()
             told = next(said)
             while '"C"' not in told:
