@@ -51,15 +51,14 @@ class VllmGenerateWire:
         asked = Asked(call, _ENGINE)
         prompt = asked.prompt()
         body: dict[str, Any] = {"prompt": prompt, "stream": call.stream}
-        n = asked.integer("n")
-        if n is not None:
-            body["n"] = n
         body["max_tokens"] = asked.max_tokens() or 16  # OpenAI's default, and SamplingParams'
         if stops := asked.stop():
             body["stop"] = stops
         for name in _SAMPLING:
             if name in asked.left:
                 body[name] = asked.left.pop(name)
+        # Of several answers, the engine's later versions tell those that grew in a step, not which ones they are.
+        asked.only("n", 1)
         asked.only("echo", False)
         asked.only("best_of", 1)
         asked.nothing_left()
@@ -73,27 +72,23 @@ class _Texts(msgspec.Struct):
 
 class _Decoder:
     def __init__(self, prompt: str) -> None:
-        self._prompt = prompt
-        self._grown: list[Growth] = []
-        self._texts: list[str] = []
+        self._grown = Growth(prompt)
+        self._text: str | None = None
 
     def decode(self, frame: bytes) -> Sequence[Step]:
-        self._texts = decode(frame, _Texts).text
-        return self._deltas(last=False)
+        [self._text] = decode(frame, _Texts).text
+        return self._deltas(self._text, last=False)
 
     def end(self) -> Sequence[Step]:
         # The body's end is the only sign there is; of a connection that broke, the relay knows better than this.
-        if not self._texts:
+        if self._text is None:
             return []
-        finished = [Delta(index=index, finish_reason="stop") for index in range(len(self._texts))]
-        return [*self._deltas(last=True), *finished, Done()]
+        return [*self._deltas(self._text, last=True), Delta(finish_reason="stop"), Done()]
 
     def whole(self, body: bytes) -> Sequence[Step]:
-        self._texts = decode(body, _Texts).text
+        [self._text] = decode(body, _Texts).text
         return self.end()
 
-    def _deltas(self, *, last: bool) -> list[Step]:
-        while len(self._grown) < len(self._texts):
-            self._grown.append(Growth(self._prompt))
-        grown = (growth.grow(text, last=last) for growth, text in zip(self._grown, self._texts, strict=False))
-        return [Delta(text, index=index) for index, text in enumerate(grown) if text]
+    def _deltas(self, text: str, *, last: bool) -> list[Step]:
+        grown = self._grown.grow(text, last=last)
+        return [Delta(grown)] if grown else []

@@ -147,12 +147,12 @@ def _tokenize() -> list[Exchange]:
 
 def _vllm_generate() -> list[Exchange]:
     asked = {"prompt": "Once", "max_tokens": 8, "temperature": 0.5, "stop": ["\n\n"], "seed": 7}
-    grown = [{"text": [f"Once{HELLO[:size]}", "Once!"]} for size in (0, 3, 9, len(HELLO))]
-    told = Told(HELLO, finish=["stop", "stop"], others=["!"])
-    seen = Seen("/generate", asked | {"n": 2, "stream": True})
+    grown = [{"text": [f"Once{HELLO[:size]}"]} for size in (0, 3, 9, len(HELLO))]
+    told = Told(HELLO, finish=["stop"])
+    seen = Seen("/generate", asked | {"stream": True})
     return [
         *(
-            Exchange(f"stream-{name}", "vllm-generate", Api.COMPLETIONS, PROMPT | {"n": 2, "user": "u"}, (seen,),
+            Exchange(f"stream-{name}", "vllm-generate", Api.COMPLETIONS, PROMPT | {"n": 1, "user": "u"}, (seen,),
                      (lines(*grown, end=end, escape=escape),), told, stream=True)
             for name, end, escape in (("lines", b"\n", True), ("nul", b"\0", True), ("crlf", b"\r\n", False))
         ),

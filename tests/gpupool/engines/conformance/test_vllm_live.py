@@ -40,7 +40,7 @@ import msgspec
 import pytest
 import uvloop
 
-from gateway.relay.plan import Outcome
+from gateway.relay.plan import Outcome, UsageSource
 from gpupool.agent.processes import clean_environment
 from gpupool.engines.base import EngineArgs, EngineLoad, GivenDevice, LaunchRequest, WireRequest
 from gpupool.engines.vllm.control import VllmControl
@@ -48,7 +48,7 @@ from gpupool.engines.vllm.room import ROOM
 from tests.gateway.relay.door.house import DoorHouse, free_port
 from tests.gpupool.agent.conftest import ROOT
 from tests.gpupool.engines.conformance import live
-from tests.gpupool.engines.conformance.exchange import SERVED
+from tests.gpupool.engines.conformance.exchange import SERVED, read_answer, read_events
 from tests.gpupool.engines.conformance.test_through_the_relay import door
 
 URL = os.environ.get("GATEHOUSE_TEST_VLLM_URL", "")
@@ -308,8 +308,12 @@ async def test_embeddings_and_ranks_by_one_that_was_started_for_them(server: Ser
 @pytest.mark.skipif(not GENERATE_URL, reason="GATEHOUSE_TEST_VLLM_GENERATE_URL names no server of vLLM's /generate")
 async def test_native_generate(tmp_path: Path) -> None:
     parts = urlsplit(GENERATE_URL)
+    body = {"model": "alias", "prompt": "Hello", "max_tokens": 8, "temperature": 0}
     async with door(tmp_path, "vllm-generate", parts.port or 80) as house:
-        whole = await house.ask({"model": "alias", "prompt": "Hello", "max_tokens": 4}, path="/v1/completions")
-        assert whole.status == 200
-        assert isinstance(whole.json["choices"][0]["text"], str)
-        await live.completion_and_its_stream_agree(house)
+        whole = await house.ask(body, path="/v1/completions")
+        streamed = await house.ask({**body, "stream": True}, path="/v1/completions")
+        settled = await house.settled(2)
+    assert (whole.status, streamed.status) == (200, 200)
+    assert read_answer(whole.body).text == read_events([streamed.body]).text != ""
+    assert [settlement.outcome for settlement in settled] == [Outcome.SUCCESS] * 2
+    assert [settlement.usage.source for settlement in settled] == [UsageSource.ESTIMATED] * 2  # it counts no tokens

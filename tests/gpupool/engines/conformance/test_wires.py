@@ -184,6 +184,7 @@ def test_any_bytes_are_an_answer_or_a_value_error(exchange: Exchange, noise: byt
         ("ollama", Api.RERANK, {"query": "q", "documents": ["a"]}, "cannot do rerank"),
         ("sglang-generate", Api.COMPLETIONS, {"tools": [TOOL]}, "does not know tools"),
         ("sglang-generate", Api.CHAT, {}, "cannot do chat"),
+        ("vllm-generate", Api.COMPLETIONS, {"n": 2}, "cannot do what n asks"),
         ("vllm-generate", Api.COMPLETIONS, {"echo": True}, "echo"),
         ("vllm-generate", Api.COMPLETIONS, {"prompt": [1, 2]}, "as text"),
         ("vllm-generate", Api.COMPLETIONS, {"max_tokens": "many"}, "max_tokens"),
