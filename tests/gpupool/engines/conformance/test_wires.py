@@ -177,6 +177,11 @@ def test_any_bytes_are_an_answer_or_a_value_error(exchange: Exchange, noise: byt
         ("ollama", Api.CHAT, {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input_audio"),
         ("ollama", Api.CHAT, {"messages": [{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]}]}, "fetches no images"),
+        *(
+            ("ollama", Api.CHAT, {"messages": [{"role": "user", "content": [
+                {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}]}]}, "not hold base64")
+            for data in ("a", "ab=c", "a===", "aé==", "ab c", "ab-_")
+        ),
         ("ollama", Api.CHAT, {"temperature": "warm", "stop": 3}, "stop"),
         ("ollama", Api.COMPLETIONS, {"echo": True}, "echo"),
         ("ollama", Api.COMPLETIONS, {"prompt": ["a", "b"]}, "one prompt"),
