@@ -223,9 +223,9 @@ def _keep_replicas(
 _VALUE = {State.READY: 0, State.ASLEEP: 1, State.WARMING: 2, State.LOADING: 3, State.STAGING: 4, State.PLACING: 5}
 
 
-def _keeping_order(instance: InstanceView) -> tuple[int, UUID]:
-    """Those that serve first, then by age."""
-    return _VALUE.get(instance.state, 9), instance.instance_id
+def _keeping_order(instance: InstanceView) -> tuple[int, float, UUID]:
+    """Those that serve first, the longest first: one that comes back may hang again, its replacement has not yet."""
+    return _VALUE.get(instance.state, 9), instance.since, instance.instance_id
 
 
 def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action]:

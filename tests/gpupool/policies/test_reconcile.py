@@ -141,14 +141,17 @@ def test_an_unknown_instance_is_replaced_elsewhere_after_the_grace_and_never_on_
     assert Place(UUID(int=2), UUID(int=2)) in placed.actions
 
 
-def test_an_engine_that_hangs_for_a_while_is_not_replaced_and_of_two_the_older_stays() -> None:
+def test_an_engine_that_hangs_for_a_while_is_not_replaced_and_of_two_one_stays() -> None:
     """The agent calls it unknown after five probes, about 15 s; the node is there and speaks."""
     hung = an_instance(1, State.UNKNOWN, age=25.0)
     assert reconcile(a_world(a_version(1), hung), RULES).actions == ()
     back, coming = an_instance(1, State.READY), an_instance(2, State.LOADING)
-    for late in (coming, replace(coming, state=State.REQUESTED, node_id=None), replace(coming, state=State.READY)):
+    for late in (coming, replace(coming, state=State.REQUESTED, node_id=None)):
         plan = reconcile(a_world(a_version(1), late, back), RULES)
         assert [action.instance_id for action in plan.actions if isinstance(action, Stop)] == [UUID(int=2)]
+    # Back after its replacement has come, it must not take that one's place: what hung may hang again.
+    plan = reconcile(a_world(a_version(1), an_instance(2, State.READY, age=5.0), back), RULES)
+    assert [action.instance_id for action in plan.actions if isinstance(action, Stop)] == [UUID(int=1)]
     # Started again by its agent after its replacement has come: it goes, and gives its claim back.
     again = an_instance(1, State.LOADING)
     plan = reconcile(a_world(a_version(1), again, replace(coming, state=State.READY)), RULES)
