@@ -52,18 +52,20 @@ def cap_bodies(application: Application, cap_bytes: int) -> Application:
 
     async def capped(scope: Any, receive: Any, send: Any) -> None:
         left = cap_bytes
+        refused = _announced_bytes(scope) > cap_bytes  # without waiting for any of it
 
         async def count() -> Any:
             nonlocal left
             while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    if message["type"] == "http.disconnect":
-                        scope[CLIENT_LEFT] = True
-                    return message
-                left -= len(message.get("body", b""))
-                if left >= 0:
-                    return message
+                if not refused or scope.get(BODY_CUT):
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        if message["type"] == "http.disconnect":
+                            scope[CLIENT_LEFT] = True
+                        return message
+                    left -= len(message.get("body", b""))
+                    if left >= 0 and not refused:
+                        return message
                 if not scope.get(BODY_CUT):  # what comes after is read and dropped
                     scope[BODY_CUT] = True
                     return {"type": "http.request", "body": b"", "more_body": False}
@@ -71,6 +73,14 @@ def cap_bodies(application: Application, cap_bytes: int) -> Application:
         await application(scope, count, send)
 
     return capped
+
+
+def _announced_bytes(scope: Any) -> int:
+    """The length that a request says its body has, 0 where it says none."""
+    if scope["type"] != "http":
+        return 0
+    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(said) if said.isdigit() else 0
 
 
 async def refuse_socket(scope: Any, receive: Any, send: Any) -> None:
