@@ -15,8 +15,18 @@ USAGE: Final = {"prompt_tokens": 3, "total_tokens": 3}
 
 
 @pytest.mark.shows("G14")
-@pytest.mark.parametrize("options", ["left out", None, {}, {"include_usage": False}, {"include_usage": None}])
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        (CHAT, "left out"),
+        (CHAT, None),
+        (CHAT, {}),
+        (CHAT, {"include_usage": False}),
+        (CHAT, {"include_usage": None}),
+        (COMPLETIONS, "left out"),
+        (COMPLETIONS, None),
+    ],
+)
 def test_g14_usage_is_asked_for_and_its_chunk_taken_out(streamed: Case, path: str, options: Any) -> None:
     events = chat_stream("A", "B", model=SERVED)
     served = streamed.serve(streams(*events))

@@ -80,6 +80,7 @@ def test_g03_fifty_at_once_on_what_covers_ten(case: Case) -> None:
     assert used(case, key) == 10
 
 
+@pytest.mark.shows("G4")
 def test_g04_eight_released_together_get_no_more_than_is_left(case: Case) -> None:
     key = case.house.new_key("seven a minute", rpm_limit=7)
     served = case.serve(case.says("A"))
