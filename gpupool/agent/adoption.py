@@ -7,12 +7,13 @@ and the lease in its own environment is the record's.
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
 
 from gpupool.agent.engine import is_healthy
-from gpupool.agent.processes import EngineProcess, kill_marked, mark_of, marked_engines, start_mark
+from gpupool.agent.processes import EngineProcess, kill_marked, kill_orphans, mark_of, marked_engines, start_mark
 from gpupool.agent.state import InstanceRecord, StateDir
 from gpupool.engines.registry import engines, get_engine
 from gpupool.policies.node_reconcile import SERVING, Phase
@@ -41,6 +42,8 @@ async def adopt_all(state: StateDir) -> list[Adopted]:
             found.append(Adopted(record, process))
         else:
             kill_marked(mark)  # children that outlived it, or an engine that this version no longer knows
+            if record.pid is not None and record.log_path is not None:
+                kill_orphans(record.pid, Path(record.log_path).parent)
             found.append(Adopted(_ended(record), None))
     for mark, pid in running.items():
         log.warning("agent.leftover_killed", pid=pid, mark=mark)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from gpupool.agent.processes import kill_marked, marked_engines, signal_group, start_mark
+from gpupool.agent.processes import kill_marked, kill_orphans, marked_engines, signal_group, start_mark
 from gpupool.agent.state import StateDir, read_records
 
 _POLL_SECONDS: Final = 0.05
@@ -19,10 +19,13 @@ def stop_all(var_dir: Path, *, grace_seconds: float = 5.0) -> list[int]:
     """
     running: dict[int, str] = {}
     marks: set[str] = set()
+    leaders: list[tuple[int, Path]] = []
     for folder in sorted((var_dir / "agent").glob("*")):
         state = StateDir(folder)
         for record in read_records(folder):
             marks.add(state.mark(record.row))
+            if record.pid is not None and record.log_path is not None:
+                leaders.append((record.pid, Path(record.log_path).parent))
             if record.pid is not None and record.start_mark and start_mark(record.pid) == record.start_mark:
                 running[record.pid] = record.start_mark
         for pid, mark in marked_engines(folder):
@@ -39,6 +42,8 @@ def stop_all(var_dir: Path, *, grace_seconds: float = 5.0) -> list[int]:
         signal_group(pid, running[pid], signal.SIGKILL)
     for mark in marks:
         kill_marked(mark)  # children that outlived their engine
+    for pid, folder in leaders:
+        kill_orphans(pid, folder)
     return sorted(running)
 
 

@@ -19,7 +19,7 @@ from core.clock import Clock
 from gpupool.agent import engine as engines
 from gpupool.agent.logs import make_room, telling_line
 from gpupool.agent.ports import NoPortLeft, PortRange
-from gpupool.agent.processes import Ended, EngineProcess, kill_marked
+from gpupool.agent.processes import Ended, EngineProcess, kill_marked, kill_orphans
 from gpupool.agent.state import InstanceRecord, StateDir
 from gpupool.engines.base import Engine, EngineLoad, GivenDevice
 from gpupool.engines.registry import get_engine
@@ -215,6 +215,7 @@ class EngineLife:
             await asyncio.gather(serving, ending, stopping, return_exceptions=True)
         if failure is not None and not isinstance(failure, engines.NotServing):
             raise failure
+        kill_orphans(process.pid, self._shop.log_dir)
         return self._after_end(engine, ended, failure)
 
     async def _serve(self, engine: Engine, process: EngineProcess, *, was_ready: bool) -> None:

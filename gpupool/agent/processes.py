@@ -211,6 +211,23 @@ def kill_marked(mark: str) -> int:
     return len(found)
 
 
+def kill_orphans(leader: int, cwd: Path) -> int:
+    """SIGKILL what is left of the process group of an engine that has ended; says how many.
+
+    vLLM's processes show titles of their own, which overwrites the environment that `kill_marked` looks into, and go
+    on holding a GPU's memory without their leader. They are in its group and in the folder that `start_engine` gave it.
+    """
+    if start_mark(leader) is not None:  # it runs, or its pid is another's now
+        return 0
+    killed = 0
+    for member in _group(leader):
+        with contextlib.suppress(psutil.Error):
+            if member.cwd() == str(cwd.resolve()):
+                member.kill()
+                killed += 1
+    return killed
+
+
 def _marked() -> Iterator[tuple[int, str]]:
     for pid in psutil.pids():
         mark = mark_of(pid)

@@ -17,7 +17,14 @@ from gpupool.agent.engine import NotServing, is_healthy, read_load, until_loaded
 from gpupool.agent.logs import make_room, telling_line, trim
 from gpupool.agent.ports import NoPortLeft, PortRange
 from gpupool.agent.probe import Answer, ProbeFailed, ask
-from gpupool.agent.processes import EngineProcess, clean_environment, kill_marked, start_engine, start_mark
+from gpupool.agent.processes import (
+    EngineProcess,
+    clean_environment,
+    kill_marked,
+    kill_orphans,
+    start_engine,
+    start_mark,
+)
 from gpupool.agent.state import MARK_VARIABLE
 from gpupool.engines.base import EngineLoad, WireRequest
 from gpupool.engines.registry import get_engine
@@ -203,6 +210,32 @@ async def test_children_of_an_engine_end_with_it(tmp_path: Path) -> None:
     assert kill_marked(mark) == 1
     await asyncio.to_thread(psutil.wait_procs, [child], 10)
     assert start_mark(child.pid) is None
+
+
+async def test_children_that_hide_their_environment_end_with_their_engine(tmp_path: Path) -> None:
+    """As vLLM's do, by the titles that they show."""
+    code = (
+        "import subprocess, sys\n"
+        "def nap(**how): return subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], **how)\n"
+        "child, stranger = nap(env={}), nap(env={}, cwd='/')\n"
+        "print(child.pid, stranger.pid, flush=True)"
+    )
+    process = sleeper(tmp_path, {MARK_VARIABLE: f"{tmp_path}|x|1|1"}, code)
+    log = tmp_path / "engine.log"
+    async with asyncio.timeout(10):
+        while not (text := log.read_text().strip()):  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.02)
+    child, stranger = (psutil.Process(int(pid)) for pid in text.split())
+    try:
+        assert kill_orphans(process.pid, tmp_path) == 0  # it runs
+        os.kill(process.pid, signal.SIGKILL)
+        await process.ended()
+        assert kill_orphans(process.pid, tmp_path) == 1
+        await asyncio.to_thread(psutil.wait_procs, [child], 10)
+        assert start_mark(child.pid) is None
+        assert start_mark(stranger.pid) is not None
+    finally:
+        stranger.kill()
 
 
 async def test_a_process_that_is_over_at_once_is_told_so(tmp_path: Path) -> None:
