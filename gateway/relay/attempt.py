@@ -326,27 +326,25 @@ class Attempt:
 
     def _consume(self, data: bytes) -> float | None:
         """As a sink: one arrival, handled at once. What is raised in it is raised again by the reader."""
-        try:
-            return self._pass_on(data)
-        except ValueError as error:  # as in `_take`
-            self._late_error = BadResponse(str(error), said=data)
-        except Exception as error:  # noqa: BLE001  # a defect of ours, and not the engine's
-            self._late_error = error
-        return None
-
-    def _pass_on(self, data: bytes) -> float | None:
         stream, write = self.stream, self._write
         assert stream is not None
         assert write is not None
-        told = stream.piece(data)
-        if told is None:
-            events = stream.take(data)
-            if stream.over:
-                self._kept = events  # the end is told only once it is settled
+        try:
+            told = stream.piece(data)
+            if told is None:
+                events = stream.take(data)
+                if stream.over:
+                    self._kept = events  # the end is told only once it is settled
+                    return None
+                told = events[0] if len(events) == 1 else b"".join(events)
+            if told and not write(told):
+                self._kept = []
                 return None
-            told = events[0] if len(events) == 1 else b"".join(events)
-        if told and not write(told):
-            self._kept = []
+        except ValueError as error:  # as in `_take`
+            self._late_error = BadResponse(str(error), said=data)
+            return None
+        except Exception as error:  # noqa: BLE001  # a defect of ours, and not the engine's
+            self._late_error = error
             return None
         now = self._now()
         if self._progress_seen != stream.progress:

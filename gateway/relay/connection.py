@@ -240,29 +240,22 @@ class UpstreamResponse:
 
     def news(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bytes have been added: hand them to the sink, or wake whoever waits."""
-        sink, waiter, chunks = self._sink, self._waiter, self._chunks
-        if sink is None or waiter is None or waiter.done():
+        chunks = self._chunks
+        if self._sink is None:
             self.wake()
-            return
-        if not chunks:
-            return  # the framing alone
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        chunks.clear()
-        self._size = 0
-        if self._connection is not None:
-            self._connection.resume()
-        self.sink(data, loop)
+        elif chunks:  # else it was the framing alone
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if self.hand(data, loop):
+                chunks.clear()
+                self._size = 0
+                if self._connection is not None:
+                    self._connection.resume()
 
-    @property
-    def sinking(self) -> bool:
-        """What comes now is for the sink, and nothing waits before it."""
-        return self._sink is not None and not self._chunks and self._waiter is not None and not self._waiter.done()
-
-    def sink(self, data: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        """Hand bytes of the body to the sink; only while `sinking`."""
+    def hand(self, data: bytes, loop: asyncio.AbstractEventLoop) -> bool:
+        """Hand bytes of the body to the sink; False where there is none, or its reader is about to look itself."""
         sink, waiter = self._sink, self._waiter
-        assert sink is not None
-        assert waiter is not None
+        if sink is None or waiter is None or waiter.done():
+            return False
         seconds = sink(data)
         if seconds is not None:
             # Later than the timer, which looks again when it fires: no timer is set for an event.
@@ -270,6 +263,7 @@ class UpstreamResponse:
         elif not waiter.done():
             self._sink = None
             waiter.set_result(_Woken.SINK)
+        return True
 
     def add(self, data: bytes) -> int:
         """Take a piece of the body; returns how many bytes are waiting to be read."""
@@ -425,9 +419,8 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.touched = True
-        if self._at_chunk and response.sinking and (piece := _one_chunk(data)) is not None:
+        if self._at_chunk and (piece := _one_chunk(data)) is not None and response.hand(piece, self.loop):
             self._framing_bytes = 0
-            response.sink(piece, self.loop)
             return
         try:
             self._parser.feed_data(data)
