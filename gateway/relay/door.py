@@ -9,12 +9,9 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, Protocol, assert_never
-from uuid import UUID
 
-import msgspec
 import structlog
 
 from core.clock import Clock
@@ -22,38 +19,31 @@ from core.errors import (
     BodyTimeout,
     Draining,
     GatehouseError,
-    MethodNotAllowed,
     NoReadyInstance,
-    NotFound,
     error_headers,
-    render_openai,
 )
 from core.ids import uuid7
-from core.telemetry.scrapers import check_scraper
+from gateway.relay.call import Call, Cycle, Interruption, watch
 from gateway.relay.carrier import Carrier
 from gateway.relay.coalesce import Coalescer
 from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.exchange import Deadlines, Exchange, Soon
-from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Message, Receive, read_body
+from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Receive, Scope, Send, read_body
 from gateway.relay.memory import Claim, MemoryBudget
-from gateway.relay.oip import about_server
+from gateway.relay.others import Catalogue, Others, Scrape
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
 from gateway.relay.realtime.app import RealtimeApp
 from gateway.relay.realtime.connection import RealtimeLimits
-from gateway.relay.routes import INFERENCE, OIP, OIP_LIVE, OIP_MODELS, OIP_READY, RESPONSES, api_near, posted_api
-from gateway.relay.stored import StoredResponses, stored_methods
+from gateway.relay.routes import INFERENCE, posted_api
+from gateway.relay.stored import StoredResponses
 from gateway.relay.upstream import UpstreamClient
 
-Scope = dict[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-
 _TICK_SECONDS: Final = 0.25
-_JSON: Final = (b"content-type", b"application/json")
 
 log = structlog.get_logger(__name__)
 
 
-class Pipeline(Protocol):
+class Pipeline(Catalogue, Protocol):
     """What decides about requests."""
 
     async def prepare(self, request: SlimRequest) -> Decision:
@@ -61,16 +51,6 @@ class Pipeline(Protocol):
 
     def prepare_now(self, request: SlimRequest) -> Ready | None:
         """The same where nothing has to be waited for and nothing is refused; else None, and nothing has been done."""
-
-    async def models(self, request: SlimRequest) -> bytes:
-        """The body of /v1/models or /v1/models/{id}, by the request's path. Raises GatehouseError."""
-
-
-class Scrape(Protocol):
-    """What /metrics shows."""
-
-    def __call__(self) -> tuple[bytes, bytes]:
-        """Content type and body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,80 +63,6 @@ class DoorLimits:
 
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class Cycle(Protocol):
-    """A request that has come whole, and the way to answer it; our server's, see gateway.relay.protocol."""
-
-    scope: Scope
-    body: bytearray
-
-    @property
-    def congested(self) -> bool:
-        """The client has not yet taken what it was sent before."""
-
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """The whole response."""
-
-    def on_leaving(self, call: Callable[[], None]) -> None:
-        """Have `call` called when the client leaves before the response is complete."""
-
-
-class _Interruption(Enum):
-    """Why a request's task is cancelled."""
-
-    CLIENT_LEFT = auto()
-    BODY_LATE = auto()
-    SEND_LATE = auto()
-    SHUTDOWN = auto()
-
-
-class _Call:
-    """One inference request under way."""
-
-    __slots__ = (
-        "api",
-        "defect",
-        "ended",
-        "exchange",
-        "give_up",
-        "held_bytes",
-        "interruption",
-        "late",
-        "late_at",
-        "request_id",
-        "started",
-        "task",
-        "watcher",
-    )
-
-    def __init__(self, task: asyncio.Task[Any] | None, request_id: UUID, api: Api) -> None:
-        self.task = task  # None: nothing has to be waited for in one yet
-        self.api = api
-        self.request_id = request_id
-        self.exchange: Carrier | None = None
-        self.started = False  # the response's head is sent
-        self.ended = False  # everything is decided: a client that leaves from here on changes nothing
-        self.interruption: _Interruption | None = None
-        self.late_at: int | None = None  # the tick at which the present wait is too long
-        self.late = _Interruption.BODY_LATE
-        self.give_up: Callable[[_Call], None] | None = None  # ends it while it has no task
-        self.defect: GatehouseError | None = None  # of ours: it is to be told and nothing else
-        self.watcher: asyncio.Task[None] | None = None  # where the server does not tell that the client leaves
-        self.held_bytes = 0
-
-    def client_left(self) -> None:
-        if not self.ended:
-            self.interrupt(_Interruption.CLIENT_LEFT)
-
-    def interrupt(self, interruption: _Interruption) -> None:
-        if self.interruption is not None:
-            return
-        self.interruption = interruption
-        if self.task is not None:
-            self.task.cancel()
-        elif self.give_up is not None:
-            self.give_up(self)
 
 
 class Door:
@@ -189,16 +95,22 @@ class Door:
         self._deadlines = deadlines or Deadlines()
         self._limits = limits or DoorLimits()
         self._readiness = readiness
-        self._scrape = scrape
-        self._metrics_token = metrics_token
         self._memory = memory or MemoryBudget()
-        self._stored = stored
         self._coalescer = coalescer
         self._body_ticks = _ticks(self._limits.body_deadline_seconds)
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
-        self._calls: set[_Call] = set()
+        self._calls: set[Call] = set()
         self._realtime = RealtimeApp(pipeline, self._exchange, clock, realtime_limits, lambda: self._memory)
+        self._others = Others(
+            pipeline,
+            clock,
+            unready=self._unready,
+            scrape=scrape,
+            metrics_token=metrics_token,
+            memory=lambda: self._memory,
+            stored=stored,
+        )
         self._ticker: asyncio.TimerHandle | None = None
 
     @property
@@ -209,6 +121,9 @@ class Door:
     def close_idle(self) -> None:
         """End websockets on which nothing is under way; the others end with what they are telling."""
         self._realtime.close_idle()
+
+    def _unready(self) -> str | None:
+        return "draining" if self.draining else self._readiness()
 
     def _exchange(self, ready: Ready) -> Exchange:
         return Exchange(ready, self._client, self._clock, self._deadlines)
@@ -224,7 +139,7 @@ class Door:
             if call.exchange is not None:
                 call.exchange.abort(error or Draining(retry_after_seconds=1.0), call.task)
             else:
-                call.interrupt(_Interruption.SHUTDOWN)
+                call.interrupt(Interruption.SHUTDOWN)
         self._realtime.abort_all(error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -237,7 +152,7 @@ class Door:
         if api is not None and scope["method"] == "POST":
             await self._infer(api, scope, receive, send)
         else:
-            await self._other(scope, send)
+            await self._others(scope, send)
 
     # Inference
 
@@ -268,7 +183,7 @@ class Door:
         if ready is None:
             return False
         cycle.body = bytearray()  # the request has its own
-        call = _Call(None, request.request_id, api)
+        call = Call(None, request.request_id, api)
         exchange: Carrier
         if self._coalescer is None:  # as `_carrier`, without a call of it
             exchange = Exchange(ready, self._client, self._clock, self._deadlines)
@@ -289,12 +204,12 @@ class Door:
         self._go_on(call, start)
         return True
 
-    def _go_on(self, call: _Call, start: Callable[[App], None]) -> None:
+    def _go_on(self, call: Call, start: Callable[[App], None]) -> None:
         """Give a request without a task one."""
         call.give_up = None  # from here on it is the task's to end it
         start(partial(self._resume, call))
 
-    def _news(self, call: _Call, cycle: Cycle, start: Callable[[App], None]) -> None:
+    def _news(self, call: Call, cycle: Cycle, start: Callable[[App], None]) -> None:
         """Something has come of the answer to a request without a task."""
         exchange = call.exchange
         if call.give_up is None or exchange is None:
@@ -314,7 +229,7 @@ class Door:
         head, body = answer
         cycle.respond(head.status, head.headers, body)
 
-    def _end_quick(self, call: _Call) -> None:
+    def _end_quick(self, call: Call) -> None:
         """The end of a request that has no task: it is answered, or its client has left."""
         call.give_up = None
         call.ended = True
@@ -323,20 +238,20 @@ class Door:
         if call.exchange is not None and not call.exchange.finished:
             call.exchange.close()
 
-    async def _resume(self, call: _Call, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _resume(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         """Go on, in a task, with a request that was begun without one."""
         claim = Claim(self._memory)
         claim.adopt(call.held_bytes)
         await self._guarded(call, claim, scope, send, self._tell(call, scope, send))
 
     async def _infer(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
-        call = _Call(None, uuid7(), api)
+        call = Call(None, uuid7(), api)
         self._calls.add(call)
         claim = Claim(self._memory)
         await self._guarded(call, claim, scope, send, self._take(call, claim, scope, receive, send))
 
     async def _guarded(
-        self, call: _Call, claim: Claim, scope: Scope, send: Send, doing: Coroutine[Any, Any, None]
+        self, call: Call, claim: Claim, scope: Scope, send: Send, doing: Coroutine[Any, Any, None]
     ) -> None:
         """Do what there is to do for a call, and tell and settle whatever comes of it."""
         task = call.task = asyncio.current_task()
@@ -374,7 +289,7 @@ class Door:
             if call.watcher is not None and not call.watcher.done() and not call.started:
                 call.watcher.cancel()
 
-    async def _take(self, call: _Call, claim: Claim, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _take(self, call: Call, claim: Claim, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the request, and carry it."""
         received_at = self._clock.monotonic()
         call.late_at = self._tick_count + self._body_ticks
@@ -384,13 +299,13 @@ class Door:
         if on_leaving is not None:
             on_leaving(call.client_left)
         else:
-            call.watcher = asyncio.create_task(_watch(receive, call))
+            call.watcher = asyncio.create_task(watch(receive, call))
         request = SlimRequest(
             call.request_id, call.api, scope["path"], scope["headers"], body, received_at, claim=claim
         )
         await self._carry(call, request, scope, send)
 
-    async def _carry(self, call: _Call, request: SlimRequest, scope: Scope, send: Send) -> None:
+    async def _carry(self, call: Call, request: SlimRequest, scope: Scope, send: Send) -> None:
         decision = await self._pipeline.prepare(request)
         match decision:
             case Ready():
@@ -406,7 +321,7 @@ class Door:
         call.exchange = self._carrier(decision)
         await self._tell(call, scope, send)
 
-    async def _tell(self, call: _Call, scope: Scope, send: Send) -> None:
+    async def _tell(self, call: Call, scope: Scope, send: Send) -> None:
         """Pass the answer on as it comes."""
         exchange = call.exchange
         assert exchange is not None
@@ -416,7 +331,7 @@ class Door:
         head = await exchange.open()
         call.started = True
         # Watched by `_tick`: a client that does not read may not hold an engine for ever.
-        call.late = _Interruption.SEND_LATE
+        call.late = Interruption.SEND_LATE
         call.late_at = self._tick_count + self._send_ticks
         await send({"type": "http.response.start", "status": head.status, "headers": head.headers})
         write = scope.get(WRITE)
@@ -430,7 +345,7 @@ class Door:
                 return
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _refuse(self, call: _Call, error: GatehouseError, send: Send) -> None:
+    async def _refuse(self, call: Call, error: GatehouseError, send: Send) -> None:
         if call.started:
             return
         body = render_error(call.api, error, call.request_id)
@@ -440,22 +355,22 @@ class Door:
             *id_headers(call.api, call.request_id),
         ]
         call.started = call.ended = True
-        call.late = _Interruption.SEND_LATE
+        call.late = Interruption.SEND_LATE
         call.late_at = self._tick_count + self._send_ticks
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _interrupted(self, call: _Call, scope: Scope, send: Send) -> None:
+    async def _interrupted(self, call: Call, scope: Scope, send: Send) -> None:
         match call.interruption:
-            case _Interruption.BODY_LATE:
+            case Interruption.BODY_LATE:
                 await self._refuse(call, BodyTimeout(headers=((b"connection", b"close"),)), send)
-            case _Interruption.SHUTDOWN:
+            case Interruption.SHUTDOWN:
                 await self._refuse(call, Draining(retry_after_seconds=1.0), send)
-            case _Interruption.SEND_LATE:
+            case Interruption.SEND_LATE:
                 abort = scope.get(ABORT)
                 if abort is not None:
                     abort()
-            case _Interruption.CLIENT_LEFT | None:
+            case Interruption.CLIENT_LEFT | None:
                 pass
 
     def _tick(self) -> None:
@@ -469,82 +384,6 @@ class Door:
         if self._calls:
             self._ticker = asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
-    # Everything else
-
-    async def _other(self, scope: Scope, send: Send) -> None:
-        claim = Claim(self._memory)
-        try:
-            await self._tell_other(scope, send, claim)
-        finally:
-            claim.release()
-
-    async def _tell_other(self, scope: Scope, send: Send, claim: Claim) -> None:
-        request_id = uuid7()
-        status, headers, body = await self._other_answer(scope, request_id, claim)
-        headers = [*headers, *id_headers(api_near(scope["path"]), request_id)]
-        if status != 204:
-            headers.append((b"content-length", b"%d" % len(body)))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        large = claim.held_bytes > 0
-        await send({"type": "http.response.body", "body": body, "more_body": large})
-        if large:
-            await send({"type": "http.response.body", "body": b""})  # waits for the client to take what was sent
-
-    async def _other_answer(
-        self, scope: Scope, request_id: UUID, claim: Claim
-    ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        path, method = scope["path"], scope["method"]
-        try:
-            allowed = _allowed_methods(path)
-            if not allowed:
-                raise NotFound
-            if method == "OPTIONS":
-                return 204, [(b"allow", allowed)], b""
-            if method.encode() not in allowed.split(b", "):
-                raise MethodNotAllowed(headers=((b"allow", allowed),))
-            if path == "/healthz":
-                return 200, [_JSON], b'{"status":"ok"}'
-            if path == "/readyz":
-                reason = "draining" if self.draining else self._readiness()
-                body = msgspec.json.encode({"status": reason or "ok"})
-                return (503 if reason else 200), [_JSON], body
-            if path == "/metrics":
-                client = scope.get("client")
-                check_scraper(scope["headers"], client_host=client[0] if client else None, token=self._metrics_token)
-                content_type, body = self._scrape()
-                return 200, [(b"content-type", content_type)], body
-            api = api_near(path)
-            if path in (OIP, OIP_LIVE, OIP_READY):
-                status, body = about_server(path, "draining" if self.draining else self._readiness())
-                return status, [_JSON], body
-            now = self._clock.monotonic()
-            request = SlimRequest(request_id, api, path, scope["headers"], b"", now, claim=claim)
-            if path.startswith(RESPONSES) and self._stored is not None:
-                return 200, [_JSON], await self._stored.answer(method, request, scope.get("query_string", b""))
-            return 200, [_JSON], await self._pipeline.models(request)
-        except GatehouseError as error:
-            return error.status, error_headers(error), render_error(api_near(path), error, request_id)
-        except Exception:
-            log.exception("request_failed", request_id=str(request_id))  # as for inference: answered in shape
-            return 500, error_headers(GatehouseError()), render_openai(GatehouseError())
-
 
 def _ticks(seconds: float) -> int:
     return math.ceil(seconds / _TICK_SECONDS) + 1  # the first one may come at once
-
-
-def _allowed_methods(path: str) -> bytes:
-    if posted_api(path) is not None:
-        return b"POST, OPTIONS"
-    if path in (OIP, OIP_LIVE, OIP_READY) or (path.startswith(OIP_MODELS) and path[len(OIP_MODELS) :]):
-        return b"GET, HEAD, OPTIONS"
-    if path in ("/healthz", "/readyz", "/metrics", "/v1/models") or (path.startswith("/v1/models/") and path[11:]):
-        return b"GET, HEAD, OPTIONS"
-    return stored_methods(path)
-
-
-async def _watch(receive: Receive, call: _Call) -> None:
-    """Notice the client leaving; ends by itself when the response is complete."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    call.client_left()

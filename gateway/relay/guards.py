@@ -9,7 +9,9 @@ from gateway.relay.memory import Claim
 from gateway.relay.plan import Headers
 
 Message = MutableMapping[str, Any]
+Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 ABORT: Final = "gatehouse.abort"
 """ASGI scope key, set by our server: a function that drops the client's connection at once."""

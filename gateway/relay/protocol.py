@@ -7,22 +7,28 @@ leaves is told to the application by a call instead of a waiting task.
 """
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Final, cast
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from core.errors import GatehouseError, InvalidRequest, Unavailable, error_headers, render_openai
-from core.ids import uuid7
+from core.errors import GatehouseError, error_headers, render_openai
+from gateway.relay.client_head import OFFER, split_target, without_upgrade
 from gateway.relay.clients import ClientGuard, TooManyOfClient, client_name
-from gateway.relay.dialects.base import id_headers, render_error
-from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, Message, Receive
-from gateway.relay.routes import REALTIME, api_near
+from gateway.relay.cycle import LeanCycle, answering
+from gateway.relay.guards import ABORT, ON_LEAVING, WRITE
+from gateway.relay.refusals import (
+    BrokenHandshake,
+    BrokenHttp,
+    HeadTimeout,
+    HeadTooLarge,
+    TooManyConnections,
+    counted,
+    refuse_with,
+)
+from gateway.relay.routes import REALTIME
 from gateway.relay.websocket import GuardedWebSocket, handshake_fault, offers_websocket
 
 _HARD_CAP_MARGIN: Final = 256
@@ -32,9 +38,6 @@ _LITTLE_BYTES: Final = 64 * 1024
 _WIRE_PER_BODY: Final = 9  # bytes on the wire for one of the body, were it sent in chunks of one
 _VERSIONS: Final = ("1.1", "1.0")
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
-_KNOWN_URL_BYTES: Final = 128  # most requests have one of a few targets, and those are short
-_OFFER: Final = b"x-offer"
-_upgrade_header = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,6 @@ class ProtocolLimits:
     send_deadline_seconds: float = 60.0  # in which a client takes at least a little of what it was told last
 
 
-class HeadTooLarge(InvalidRequest):
-    status: ClassVar[int] = 431
-    code: ClassVar[str] = "headers_too_large"
-    default_message: ClassVar[str] = "The request's headers are larger than this gateway accepts."
-
-
-class HeadTimeout(InvalidRequest):
-    status: ClassVar[int] = 408
-    code: ClassVar[str] = "request_timeout"
-    default_message: ClassVar[str] = "The request's headers did not arrive in time."
-
-
 class _TooManyHeaders(Exception):
     """Raised through the parser, which hands it on as the cause of its own error."""
 
@@ -72,126 +63,6 @@ class _OtherVersion(Exception):
 
 class _EarlyFrames(Exception):
     """Bytes after the head of a websocket's handshake, which is not answered yet."""
-
-
-class BrokenHttp(InvalidRequest):
-    code: ClassVar[str] = "invalid_http"
-    default_message: ClassVar[str] = "This is not an HTTP request."
-
-
-class BrokenHandshake(InvalidRequest):
-    code: ClassVar[str] = "invalid_handshake"
-
-
-class TooManyConnections(Unavailable):
-    code: ClassVar[str] = "too_many_connections"
-    default_message: ClassVar[str] = "This gateway process has as many connections as it takes."
-
-
-class LeanCycle(RequestResponseCycle):
-    """One request and its response. The head waits for the first bytes of the body: one write, one segment."""
-
-    leaving: Callable[[], None] | None = None
-    _head: bytes = b""
-    _until_close = False  # HTTP/1.0 knows no chunks
-
-    async def send(self, message: Any) -> None:
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected or self.transport.is_closing():
-            self.disconnected = True  # given up by our side, and connection_lost is on its way
-            return
-        if message["type"] == "http.response.body":
-            self._send_body(message.get("body", b""), more=message.get("more_body", False))
-        elif self.response_started:
-            raise RuntimeError("a response has one head")
-        else:
-            self.response_started = True
-            self.waiting_for_100_continue = False
-            self._head = self._render_head(message["status"], message["headers"])
-
-    def _render_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        lines = [STATUS_LINE[status]]
-        self.chunked_encoding = True
-        closing = False
-        for name, value in (*self.default_headers, *headers):
-            lines.append(b"%b: %b\r\n" % (name, value))
-            if name == b"content-length":
-                self.chunked_encoding = False
-                self.expected_content_length = int(value)
-            elif name == b"connection" and value == b"close":
-                self.keep_alive = False
-                closing = True
-        if not self.keep_alive and not closing:
-            lines.append(b"connection: close\r\n")
-        if status in (204, 304):
-            self.chunked_encoding = False
-        elif self.chunked_encoding and self.scope["http_version"] == "1.0":
-            self.chunked_encoding = False
-            self._until_close = True
-        if self.chunked_encoding:
-            lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
-
-    def _send_body(self, body: bytes, *, more: bool) -> None:
-        if not self.response_started or self.response_complete:
-            raise RuntimeError("a body belongs between a response's head and its end")
-        head, self._head = self._head, b""
-        if self.scope["method"] == "HEAD":
-            body = b""
-            self.expected_content_length = 0
-        elif self.chunked_encoding:
-            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            if not more:
-                body += b"0\r\n\r\n"
-        elif not self._until_close:
-            self.expected_content_length -= len(body)
-            if self.expected_content_length < 0 or (not more and self.expected_content_length):
-                raise RuntimeError("a response's body is as long as its head said")
-        data = head + body if head else body
-        if data:
-            self.transport.write(data)
-        if not more:
-            self.response_complete = True
-            self.message_event.set()
-            if not self.keep_alive:
-                self.transport.close()
-            self.on_response()
-
-    @property
-    def congested(self) -> bool:
-        """The client has not yet taken what it was sent before."""
-        return self.flow.write_paused
-
-    def respond(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """A whole response at once, without a task."""
-        if self.disconnected or self.transport.is_closing():
-            self.disconnected = True
-        else:
-            self.response_started = True
-            self._head = self._render_head(status, headers)
-            self._send_body(body, more=False)
-        self.on_response = _nothing  # as uvicorn does at the end of a task: no circle is left
-
-    def write(self, data: bytes) -> bool:
-        """Write bytes of a chunked body whose head has been sent; False once the client does not keep up."""
-        if self.disconnected or self._head or not self.chunked_encoding:
-            return self._write_otherwise(data)
-        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        return not self.flow.write_paused
-
-    def _write_otherwise(self, data: bytes) -> bool:
-        if not self.disconnected:
-            self._send_body(data, more=True)
-        return False  # a client that has left is noticed by whoever waits
-
-    def on_leaving(self, call: Callable[[], None]) -> None:
-        """Have `call` called when the client leaves before the response is complete; at once if it has."""
-        if self.disconnected:
-            call()
-        else:
-            self.leaving = call
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -233,7 +104,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if over > _HARD_CAP_MARGIN:
             self.transport.abort()  # so many that even an answer is too much
         elif over > 0:
-            self.app = _refuse_with(refusal, close=True)
+            self.app = refuse_with(refusal, close=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -256,11 +127,11 @@ class GuardedProtocol(HttpToolsProtocol):
     @property
     def waits(self) -> bool:
         """No request is under way on it, but one may be on its way."""
-        return not self.transport.is_closing() and not _answering(self.cycle)
+        return not self.transport.is_closing() and not answering(self.cycle)
 
     def make_last(self) -> None:
         """The answer that is under way is the last of this connection."""
-        if _answering(self.cycle):
+        if answering(self.cycle):
             self.cycle.keep_alive = False
 
     def check(self, now: float) -> None:
@@ -270,7 +141,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._head_since is not None and now - self._head_since > limits.head_deadline_seconds:
-            if _answering(self.cycle):
+            if answering(self.cycle):
                 return  # the beginning of a pipelined request: its time has not come
             if self._head_bytes:
                 self._end_with(HeadTimeout())
@@ -283,7 +154,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _check_taking(self, now: float) -> None:
         """Drop a client that does not take its last answer. While one is under way, the application looks after it."""
-        if not self.flow.write_paused or _answering(self.cycle):
+        if not self.flow.write_paused or answering(self.cycle):
             self._stuck_since = None
             return
         unsent = self.transport.get_write_buffer_size()
@@ -297,7 +168,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._websocket_app is not None:
             return  # the connection is being closed
         if not self._in_message and (b"pgrade:" in data or b"PGRADE:" in data):
-            data = _without_upgrade(data)
+            data = without_upgrade(data)
         in_body = self._in_message and self._head_since is None
         self._wire_bytes += len(data)
         try:
@@ -323,7 +194,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._end_with(HeadTooLarge())
         elif in_body and self._wire_bytes > self.limits.head_bytes + _WIRE_PER_BODY * self._body_bytes:
             self.transport.abort()  # trailers, or extensions of chunks, without end
-        elif not self._in_message and not _answering(self.cycle) and self._idle_since is None:
+        elif not self._in_message and not answering(self.cycle) and self._idle_since is None:
             self._head_since = self.loop.time()  # blank lines: a head is on its way
 
     def on_message_begin(self) -> None:
@@ -352,7 +223,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if version not in _VERSIONS:
             raise _OtherVersion
         url = self.url
-        path, raw_path, query = _split_known_url(url) if len(url) < _KNOWN_URL_BYTES else _split_url(url)
+        path, raw_path, query = split_target(url)
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": _ASGI,
@@ -374,7 +245,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if (
             self.takes_websocket(path)
             and scope["method"] == "GET"
-            and not _answering(before)
+            and not answering(before)
             and self._wants_websocket()
         ):
             self._websocket_app = app
@@ -394,7 +265,7 @@ class GuardedProtocol(HttpToolsProtocol):
         )
         scope[ON_LEAVING] = cycle.on_leaving
         scope[WRITE] = cycle.write
-        if _answering(before):
+        if answering(before):
             # Pipelined: its turn comes when the one before it is answered. As long as it is read on, a client that
             # leaves is noticed.
             if len(self.pipeline) >= _MOST_WAITING:
@@ -421,7 +292,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _wants_websocket(self) -> bool:
         """Refused connections are told so in HTTP."""
-        return self.app is self.config.loaded_app and offers_websocket(self.headers, offer=_OFFER)
+        return self.app is self.config.loaded_app and offers_websocket(self.headers, offer=OFFER)
 
     def _become_websocket(self) -> None:
         """Hand the connection over, with the request as it was."""
@@ -436,7 +307,7 @@ class GuardedProtocol(HttpToolsProtocol):
         websocket.connection_made(self.transport)
         lines = [b"GET ", self.url, b" HTTP/1.1\r\n"]
         for name, value in self.headers:
-            lines += [b"upgrade" if name == _OFFER else name, b": ", value, b"\r\n"]
+            lines += [b"upgrade" if name == OFFER else name, b": ", value, b"\r\n"]
         websocket.data_received(b"".join([*lines, b"\r\n"]))
         self.transport.set_protocol(websocket)
         if not websocket.handshake_initiated:
@@ -450,7 +321,7 @@ class GuardedProtocol(HttpToolsProtocol):
         host = clients.client_behind(proxy, self.headers)
         if host != proxy:
             scope["client"] = (host, 0)  # what is only for this machine must not be for whoever comes through it
-        return _counted(self.app, clients, client_name(host))
+        return counted(self.app, clients, client_name(host))
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -498,7 +369,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _end_with(self, error: GatehouseError) -> None:
         if self.transport.is_closing():
             return
-        if _answering(self.cycle) and not self._unheard(self.cycle):
+        if answering(self.cycle) and not self._unheard(self.cycle):
             self.transport.abort()  # an answer is under way; a second one inside it would corrupt it
             return
         body = render_openai(error)
@@ -508,70 +379,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def _nothing() -> None:
-    pass
-
-
 def with_limits(limits: ProtocolLimits, clients: ClientGuard | None = None) -> type[GuardedProtocol]:
     """The protocol class of one server; uvicorn makes its instances itself."""
     return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits, "clients": clients})
-
-
-def _answering(cycle: RequestResponseCycle | None) -> bool:
-    """Whether a response is under way; there is no cycle before the first request."""
-    return cycle is not None and not cycle.response_complete
-
-
-def _split_url(url: bytes) -> tuple[str, bytes, bytes]:
-    """Path, raw path and query of a request target. Raises httptools' error for one that is none."""
-    parsed = httptools.parse_url(url)
-    raw_path = parsed.path or b"/"
-    path = raw_path.decode("ascii")
-    return unquote(path) if "%" in path else path, raw_path, parsed.query or b""
-
-
-_split_known_url = lru_cache(maxsize=256)(_split_url)
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """`data` with an Upgrade header at its beginning made harmless.
-
-    Some clients (Java's, curl --http2) offer h2c on a plain POST. The parser then takes the body for
-    the other protocol's bytes; whoever does not upgrade has to read on as if nothing had been offered.
-    """
-    head_end = data.find(b"\r\n\r\n")
-    if head_end < 0:
-        head_end = len(data)
-    return _upgrade_header.sub(b"\r\n%b:" % _OFFER, data[:head_end]) + data[head_end:]
-
-
-def _refuse_with(error: GatehouseError, *, close: bool) -> Any:
-    """An application that answers everything with `error`, and with `close` ends the connection."""
-
-    async def refuse(scope: Any, receive: Receive, send: Any) -> None:
-        request_id = uuid7()
-        api = api_near(scope["path"])
-        body = render_error(api, error, request_id)
-        headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)]
-        if close:
-            headers.append((b"connection", b"close"))
-        start: Message = {"type": "http.response.start", "status": error.status, "headers": headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": body})
-
-    return refuse
-
-
-def _counted(app: Any, clients: ClientGuard, client: str) -> Callable[[Any, Receive, Any], Awaitable[None]]:
-    """`app`, for one request that counts for `client` while it is answered."""
-
-    async def counted(scope: Any, receive: Receive, send: Any) -> None:
-        over = clients.enter(client)
-        try:
-            # The connection is the proxy's, and carries other clients' requests.
-            chosen = _refuse_with(TooManyOfClient(retry_after_seconds=1.0), close=False) if over else app
-            await chosen(scope, receive, send)
-        finally:
-            clients.leave(client)
-
-    return counted
