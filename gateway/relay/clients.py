@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 import structlog
 
 from core.errors import RateLimited
+from core.telemetry.seldom import Seldom
 from gateway.relay.plan import Headers
 
 __all__ = ["ClientGuard", "TooManyOfClient"]
@@ -20,7 +21,6 @@ __all__ = ["ClientGuard", "TooManyOfClient"]
 DEFAULT_CAP: Final = 1000
 _MOST_HOPS: Final = 16  # more proxies behind each other than anybody has
 _IPV6_SITE_BITS: Final = 64  # what one subscriber has at least; by single addresses a cap would be none
-_LOG_EVERY_SECONDS: Final = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class ClientGuard:
         self._on_refusal = on_refusal
         self._now = now
         self._counts: dict[str, int] = {}
-        self._logged_at = float("-inf")
+        self._lines = Seldom()
 
     def enter(self, client: str) -> int:
         """One more of this client's; how many over the cap that is, 0 when it may be. To be ended by `leave`."""
@@ -58,10 +58,9 @@ class ClientGuard:
         if over <= 0:
             return 0
         self._on_refusal()
-        now = self._now()
-        if now - self._logged_at >= _LOG_EVERY_SECONDS:  # a line for each would be a way to fill a disk
-            self._logged_at = now
-            log.warning("client_over_its_cap", client=client, open=count, cap=self.cap)
+        held_back = self._lines.due(self._now())
+        if held_back is not None:  # a line for each would be a way to fill a disk
+            log.warning("client_over_its_cap", client=client, open=count, cap=self.cap, held_back=held_back)
         return over
 
     def leave(self, client: str) -> None:

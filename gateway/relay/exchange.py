@@ -42,7 +42,7 @@ _JSON: Final = (b"content-type", b"application/json")
 _NONE: Final[frozenset[UUID]] = frozenset()
 _word = re.compile(rb"[\w.@+-]{4,}")
 _unroutable: Final = Seldom()
-"""Of the whole process: without an endpoint every request is refused, and a line for each could fill a disk."""
+"""Lines of the whole process: without an endpoint every request is refused, and a line for each could fill a disk."""
 
 
 class ResponseHead(NamedTuple):

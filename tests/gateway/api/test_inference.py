@@ -1,8 +1,10 @@
 """The DRF door before it is open, and what it says of itself."""
 
+import os
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.test import Client
 from django.urls import resolve
 from drf_spectacular.generators import SchemaGenerator
@@ -43,6 +45,12 @@ def test_metrics_are_in_the_text_format(client: Client) -> None:
 def schema() -> dict[str, Any]:
     generated: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # the library's
     return generated
+
+
+@pytest.mark.django_db
+def test_the_schema_is_made_without_a_warning() -> None:
+    """One would say, for example, that two operations have one name, by which clients are generated."""
+    call_command("spectacular", "--fail-on-warn", "--validate", file=os.devnull)
 
 
 def test_inference_is_described_with_its_key_and_its_refusals(schema: dict[str, Any]) -> None:
