@@ -1,8 +1,9 @@
 """What health probes of an engine mean for its state. Pure.
 
-Two breakers: an engine that refuses or answers with an error is out after three probes in a row, one that is
-too slow (or hangs: nothing came within the deadline) after five. One good probe brings it back. Probes cost
-nothing and wake nobody: they ask for health, the list of models and metrics, never for a token.
+Two breakers: an engine that refuses or answers with an error is out after three probes in a row, one that is too
+slow after five. One good probe brings it back. Silence is slowness to its agent, which sees that its process is
+there, and a failure to the controller. Probes cost nothing and wake nobody: they ask for health, the list of models
+and metrics, never for a token.
 """
 
 from dataclasses import dataclass
