@@ -254,6 +254,12 @@ class Environment:
         minimum=0.01,
         maximum=1,
     )
+    load_deadline_seconds: float = setting(
+        "GATEHOUSE_LOAD_DEADLINE_SECONDS",
+        "How long an engine may take from its start to its first token; large models on GPUs take minutes.",
+        default=600.0,
+        minimum=1,
+    )
     node_unreachable_seconds: float = setting(
         "GATEHOUSE_NODE_UNREACHABLE_SECONDS",
         "Silence after which a node counts as unreachable.",

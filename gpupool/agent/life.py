@@ -42,7 +42,7 @@ _UNANSWERED: Final = "It does not answer its health endpoint in time."
 class Timings:
     """How long an engine is waited for, in seconds."""
 
-    load_deadline: float = 120.0  # from the process's start to its health answer and warm-up token
+    load_deadline: float = 600.0  # from the process's start to its health answer and warm-up token
     load_poll: float = 0.5  # between two readings of an engine's load
     health_every: float = 2.0  # between the beginnings of two health probes
     health_deadline: float = SLOW_SECONDS  # an answer that takes longer is too slow

@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
 from core.clock import SystemClock
+from gpupool.agent.life import Timings
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
 from gpupool.agent.processes import clean_environment
@@ -54,6 +55,7 @@ class Command(BaseCommand):
             port_first=environment.engine_port_first,
             port_count=environment.engine_port_count,
             stop_engines_on_exit=options["stop_engines_on_exit"],
+            timings=Timings(load_deadline=environment.load_deadline_seconds),
         )
         try:
             asyncio.run(_run(node_settings, environment.host_memory_share))
