@@ -15,7 +15,7 @@ from core.clock import Clock
 from core.epochs import Section, current_epoch
 from gpupool import services
 from gpupool.controller.act import carry_out, unless_overtaken
-from gpupool.controller.prober import Target, Verdict, probe_all
+from gpupool.controller.prober import Target, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
 from gpupool.controller.world import list_connected_nodes, read_world
 from gpupool.leases.base import LeaseStore, StoreUnavailable
@@ -75,6 +75,7 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep_reconciling(fence), name="reconcile")
                 group.create_task(self._keep_probing(fence), name="probe")
+                group.create_task(self._keep_bringing_back(fence), name="bring back")
         except BaseExceptionGroup as errors:
             if errors.subgroup(Superseded) is not None:
                 raise Superseded(LEADER_NAME) from errors
@@ -121,7 +122,7 @@ class Controller:
         """One look and all that follows from it; returns the plan and the nodes that were alive."""
         connected = await _in_thread(list_connected_nodes)
         live = await list_live_nodes(self._store)
-        silent = await _in_thread(lambda: list_silent_targets(live))
+        silent = await _in_thread(lambda: list_silent_targets(live, State.READY))
         verdicts = await probe_all(silent)
         answering = frozenset(instance_id for instance_id, verdict in verdicts.items() if verdict.answered)
         world = await _in_thread(
@@ -134,16 +135,22 @@ class Controller:
         for action in plan.actions:
             logger.info("action", action=type(action).__name__, detail=str(action))
             await _in_thread(partial(carry_out, action, fence=fence))
-        await self._bring_back(silent, verdicts, fence)
         return plan, live
 
-    async def _bring_back(self, targets: list[Target], verdicts: dict[UUID, Verdict], fence: Fence) -> None:
-        """Engines of silent nodes that were unknown and answer again."""
-        for target in targets:
-            verdict = verdicts[target.instance_id]
-            if target.state == State.UNKNOWN and verdict.answered:
-                reason = "Its node is silent, but it answers."
-                await self._write_probe(target.instance_id, healthy=True, reason=reason, fence=fence)
+    async def _keep_bringing_back(self, fence: Fence) -> None:
+        """Engines of silent nodes that were unknown and answer again.
+
+        Apart from reconciling: of a machine that is off, every probe waits to its deadline, for as long as it is off.
+        """
+        reason = "Its node is silent, but it answers."
+        while True:
+            with contextlib.suppress(Error, StoreUnavailable):
+                live = await list_live_nodes(self._store)
+                targets = await _in_thread(partial(list_silent_targets, live, State.UNKNOWN))
+                for instance_id, verdict in (await probe_all(targets)).items():
+                    if verdict.answered:
+                        await self._write_probe(instance_id, healthy=True, reason=reason, fence=fence)
+            await asyncio.sleep(self._probe_seconds)
 
     # Probing attached engines
 

@@ -19,15 +19,15 @@ def list_attached_targets() -> list[Target]:
     return [target_of(instance) for instance in rows]
 
 
-def list_silent_targets(live_nodes: Collection[UUID]) -> list[Target]:
-    """Engines that were serving on a node that is silent now: only they themselves can say that they still do.
+def list_silent_targets(live_nodes: Collection[UUID], state: State) -> list[Target]:
+    """Engines in `state` that were serving on a node that is silent now: only they can say whether they still do.
 
     Not where another node reports an engine at the same address: that one would answer in its place.
     """
     instances = Instance.objects.filter(
         attached=False,
         desire=InstanceDesire.RUNNING,
-        state__in=[InstanceState.READY, InstanceState.UNKNOWN],
+        state=InstanceState(state),
         ready_at__isnull=False,
         port__isnull=False,
     ).exclude(host="")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from threading import Event
 from uuid import UUID
 
 import pytest
@@ -11,10 +12,12 @@ from asgiref.sync import sync_to_async
 from core.clock import SystemClock
 from gpupool import services
 from gpupool.controller.loop import Controller
+from gpupool.controller.prober import PROBE_DEADLINE_SECONDS
 from gpupool.controller.targets import list_silent_targets
 from gpupool.leases.liveness import NodeLiveness
 from gpupool.leases.postgres import PostgresStore
 from gpupool.models import Instance, InstanceState, Lease, ModelVersion, Node, NodeState
+from gpupool.policies.instance import State
 from gpupool.policies.reconcile import Rules
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
@@ -214,6 +217,34 @@ async def test_an_engine_of_a_silent_node_serves_on_while_it_answers_and_is_unkn
             assert back.reason == "Its node is silent, but it answers."
 
 
+class HungStub(EngineStub):
+    """Takes connections and says nothing, once told to."""
+
+    def __init__(self, *models: str) -> None:
+        super().__init__(*models)
+        self.asked_in_vain, self.released = Event(), Event()
+        self.hangs = False
+
+    def answer(self, path: str, authorization: str) -> tuple[int, bytes]:
+        if self.hangs:
+            self.asked_in_vain.set()
+            self.released.wait(30)
+        return super().answer(path, authorization)
+
+
+async def test_a_machine_that_is_off_keeps_no_other_work_waiting(store: PostgresStore) -> None:
+    with HungStub("llama") as engine:
+        engine.healthy = False
+        _, instance = await _silent_node(store, address_of=engine)
+        async with running(store):
+            await _state(instance, InstanceState.UNKNOWN)
+            engine.hangs = True
+            assert await asyncio.to_thread(engine.asked_in_vain.wait, 10)
+            async with asyncio.timeout(PROBE_DEADLINE_SECONDS - 1):
+                await _explained(store, "other", "There is no cpu")
+        engine.released.set()
+
+
 @pytest.mark.shows("P9")
 async def test_when_every_node_is_silent_nothing_is_asked_for_or_stopped(store: PostgresStore) -> None:
     node, instance = await _silent_node(store, address_of=None)
@@ -229,11 +260,13 @@ async def test_when_every_node_is_silent_nothing_is_asked_for_or_stopped(store: 
 async def test_an_engine_of_another_node_does_not_answer_for_a_silent_one(store: PostgresStore) -> None:
     with EngineStub("llama") as engine:
         node, instance = await _silent_node(store, address_of=engine)
-        assert [target.instance_id for target in await sync_to_async(list_silent_targets)([])] == [instance.pk]
+        assert [target.instance_id for target in await sync_to_async(list_silent_targets)([], State.READY)] == [
+            instance.pk
+        ]
         other = await sync_to_async(an_online_node)(a_device("gpu-1"), name="node-2")
         second = await sync_to_async(place_one)(await sync_to_async(a_version)("llama"), other)
         port = int(engine.url.rpartition(":")[2])
         report = await sync_to_async(seen)(second, "ready", pid=8, port=port)
         await sync_to_async(services.apply_observed)(other.pk, other.session, report)
-        assert await sync_to_async(list_silent_targets)([other.pk]) == []
+        assert await sync_to_async(list_silent_targets)([other.pk], State.READY) == []
         assert node.pk != other.pk
