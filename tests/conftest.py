@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+from asgiref.sync import SyncToAsync
 from django.core.management import call_command
 from django.db import connections
 from psycopg import sql
@@ -40,6 +41,21 @@ def django_db_setup(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
             )
         yield
         for connection in connections.all(initialized_only=True):
+            connection.close()
+
+
+@pytest.fixture(autouse=True)
+def _living_connections() -> None:
+    """No test inherits a connection that another one has cut off.
+
+    What runs by `sync_to_async` outside a request has one thread for the whole run, which keeps its connection.
+    """
+    SyncToAsync.single_thread_executor.submit(_close_dead_connections).result(timeout=10)
+
+
+def _close_dead_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not connection.is_usable():
             connection.close()
 
 
