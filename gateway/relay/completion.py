@@ -134,11 +134,20 @@ class CompletionStream:
         return self.done or self.ended or self.error is not None
 
     def piece(self, data: bytes) -> bytes | None:
-        """What the client is told of `data`, if it is just the next piece of text (see Pieces); else `take` it."""
-        if self._splitter.rest or not self.committed or (told := self._pieces.told(data)) is None:
+        """What the client is told of `data`, if it is just the next pieces of text (see Pieces); else `take` it."""
+        if self._splitter.rest or not self.committed:
             return None
-        self.content_events += 1
-        self.progress += 1
+        told = self._pieces.told(data)
+        if told is not None:
+            self.content_events += 1
+            self.progress += 1
+            return told
+        run = self._pieces.told_run(data)
+        if run is None:
+            return None
+        told, count = run
+        self.content_events += count
+        self.progress += count
         return told
 
     def take(self, data: bytes) -> list[bytes]:

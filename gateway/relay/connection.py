@@ -293,16 +293,21 @@ class UpstreamResponse:
 _chunk_size = re.compile(rb"([0-9a-fA-F]{1,6})\r\n").match
 
 
-def _one_chunk(data: bytes) -> bytes | None:
-    """The content, if `data` is exactly one chunk of a chunked body, as nearly every event of a stream is."""
-    size = _chunk_size(data)
-    if size is None:
-        return None
-    start = size.end()
-    end = start + int(size[1], 16)
-    if end == start or end + 2 != len(data) or not data.endswith(b"\r\n"):
-        return None
-    return data[start:end]
+def _whole_chunks(data: bytes) -> bytes | None:
+    """The content, if `data` is one or more whole chunks of a chunked body, as nearly every read of a stream is."""
+    contents: list[bytes] = []
+    position, length = 0, len(data)
+    while position < length:
+        size = _chunk_size(data, position)
+        if size is None:
+            return None
+        start = size.end()
+        end = start + int(size[1], 16)
+        position = end + 2
+        if end == start or position > length or not data.startswith(b"\r\n", end):
+            return None  # the last one, which may have trailers, or one that is not all there
+        contents.append(data[start:end])
+    return contents[0] if len(contents) == 1 else b"".join(contents)
 
 
 class Connection(asyncio.Protocol):
@@ -419,7 +424,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.touched = True
-        if self._at_chunk and (piece := _one_chunk(data)) is not None and response.hand(piece, self.loop):
+        if self._at_chunk and (content := _whole_chunks(data)) is not None and response.hand(content, self.loop):
             self._framing_bytes = 0
             return
         try:

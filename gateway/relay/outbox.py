@@ -27,7 +27,7 @@ WINDOW_ROWS: Final = 5_000
 """Rows of one process that may be in the stream at once; the rest waits in the spool."""
 
 STALL_SECONDS: Final = 2.0
-_BATCH_ROWS: Final = 200
+_BATCH_ROWS: Final = 40  # to write and read so many takes a fraction of a millisecond, which requests wait for
 _GATHER_SECONDS: Final = 0.05  # rows that come meanwhile travel together, which costs a fraction
 _MARK_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 0.5

@@ -18,12 +18,23 @@ _text_value = re.compile(rb'"(?:content|text)"[ \t]*:[ \t]*"')
 class Pieces:
     """The form of one stream's pieces of text. Engines that put a new time or id into each are not learned for long."""
 
-    __slots__ = ("_head", "_head_bytes", "_tail", "_tail_bytes", "_told_head", "_told_tail", "_until_learning", "_wait")
+    __slots__ = (
+        "_head",
+        "_head_bytes",
+        "_seam",
+        "_tail",
+        "_tail_bytes",
+        "_told_head",
+        "_told_seam",
+        "_told_tail",
+        "_until_learning",
+        "_wait",
+    )
 
     def __init__(self) -> None:
         self._head = b""
         self._head_bytes = 0
-        self._tail = self._told_head = self._told_tail = b""
+        self._tail = self._told_head = self._told_tail = self._seam = self._told_seam = b""
         self._tail_bytes = 0
         self._wait = _SHORTEST_WAIT  # events that are read in full before the next attempt to learn
         self._until_learning = 0
@@ -40,6 +51,18 @@ class Pieces:
             return event
         return b"".join((self._told_head, event[start:end], self._told_tail))
 
+    def told_run(self, data: bytes) -> tuple[bytes, int] | None:
+        """What the client is told of `data`, if it is such pieces in a row, and how many; None for any other."""
+        if not self._head_bytes or not data.startswith(self._head) or not data.endswith(self._tail):
+            return None
+        # A seam has a quote in it and letters have none: what lies between two seams is one event's, or is no letters.
+        texts = data[self._head_bytes : -self._tail_bytes].split(self._seam)
+        if not all(texts) or _letters(b"".join(texts)) is None:
+            return None
+        if self._told_head is self._head:
+            return data, len(texts)
+        return b"".join((self._told_head, self._told_seam.join(texts), self._told_tail)), len(texts)
+
     def learn(self, event: bytes, told: bytes) -> None:
         """`event` is a piece of text with nothing else to it, and was told as `told`."""
         if self._until_learning:
@@ -54,6 +77,8 @@ class Pieces:
         self._head, _, self._tail = parts
         self._head_bytes, self._tail_bytes = len(self._head), len(self._tail)
         self._told_head, _, self._told_tail = parts if told == event else told_parts
+        self._seam = self._tail + self._head
+        self._told_seam = self._told_tail + self._told_head
 
 
 def _parts(event: bytes) -> tuple[bytes, bytes, bytes] | None:

@@ -43,11 +43,20 @@ def stream_of(chunks: list[dict[str, Any]], *, spaced: bool) -> bytes:
     return b"".join(b"data: " + line + b"\n\n" for line in lines) + DONE
 
 
+def _parts(data: bytes, size: int) -> list[bytes]:
+    """Cut anywhere; or, for a negative size, between events, so many in a part."""
+    if size > 0:
+        return [data[start : start + size] for start in range(0, len(data), size)]
+    events = [event + b"\n\n" for event in data.split(b"\n\n")[:-1]]
+    return [b"".join(events[start : start - size]) for start in range(0, len(events), -size)]
+
+
 def told(data: bytes, client: str, size: int) -> tuple[Any, ...]:
     stream = CompletionStream(client_model=client, drop_usage=True)
     out = b""
-    for start in range(0, len(data), size):
-        out += b"".join(stream.take(data[start : start + size]))
+    for part in _parts(data, size):
+        piece = stream.piece(part)
+        out += b"".join(stream.take(part)) if piece is None else piece
         if stream.over:
             break
     return out, stream.content_events, stream.progress, stream.finish_reasons, stream.usage, stream.error, stream.done
@@ -57,13 +66,14 @@ def told(data: bytes, client: str, size: int) -> tuple[Any, ...]:
     chunks=st.lists(CHUNKS, max_size=30),
     spaced=st.booleans(),
     client=st.sampled_from(["served", "alias", 'a"b']),
-    size=st.integers(1, 400),
+    size=st.one_of(st.integers(1, 400), st.integers(-6, -1)),
 )
 def test_by_its_form_as_in_full(chunks: list[dict[str, Any]], spaced: bool, client: str, size: int) -> None:
     data = stream_of(chunks, spaced=spaced)
     by_form = told(data, client, size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Pieces, "told", lambda *_: None)
+        patch.setattr(Pieces, "told_run", lambda *_: None)
         assert by_form == told(data, client, size)
 
 
@@ -74,6 +84,17 @@ def test_it_is_used() -> None:
     assert pieces.told(event) is None
     pieces.learn(event, renamed)
     assert pieces.told(other) == other.replace(b'"m"', b'"alias"')
+
+
+def test_a_run_of_them_is_told_at_once() -> None:
+    pieces = Pieces()
+    first, second, odd = (
+        b'data: {"model":"m","choices":[{"delta":{"content":"%b"}}]}\n\n' % text for text in (b"a", b"bc", b'd","x":"')
+    )
+    pieces.learn(first, first.replace(b'"m"', b'"alias"'))
+    assert pieces.told_run(first + second + second) == ((first + second + second).replace(b'"m"', b'"alias"'), 3)
+    for other in (first + odd, odd + first, first + b": ping\n\n" + first, first + first[:-1], first + first + b"\n"):
+        assert pieces.told_run(other) is None
 
 
 @pytest.mark.parametrize("letters", [b"", b'"', b"\\n", b"\n", b"\x00", b'x","y":"z'])
