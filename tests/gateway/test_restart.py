@@ -76,7 +76,6 @@ def listens(pid: int, port: int) -> bool:
     return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in connections)
 
 
-@pytest.mark.shows("R139")
 def test_a_restart_under_load_loses_no_request_and_no_row(house: TestHouse, endless: SilentEngine) -> None:
     house.environ |= {"GATEHOUSE_DRAIN_NOTICE_SECONDS": "1", "GATEHOUSE_DRAIN_DEADLINE_SECONDS": "2"}
     house.stop("relay")
