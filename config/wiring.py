@@ -26,9 +26,10 @@ from gateway.relay.adopt import Adopter
 from gateway.relay.carrier import Carrier
 from gateway.relay.clients import ClientGuard, TooManyOfClient
 from gateway.relay.coalesce import Coalesce, Coalescer
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.dialects.responses import Responses, Retention
-from gateway.relay.exchange import Deadlines, Exchange
+from gateway.relay.exchange import Exchange
 from gateway.relay.follower import Follower
 from gateway.relay.housekeeping import Housekeeping
 from gateway.relay.limits import ValkeyRateLimiter

@@ -1,37 +1,30 @@
 """One try at one endpoint: the request as that engine wants it, and what comes back, in OpenAI's words."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from core.errors import GatehouseError, NotSupported, UpstreamFailure
+from core.errors import NotSupported, UpstreamFailure
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.completion import CompletionStream, WholeAnswer, read_whole
-from gateway.relay.connection import (
-    BadResponse,
-    ConnectionLost,
-    DeadlinePassed,
-    Phase,
-    Sink,
-    UpstreamError,
-    UpstreamResponse,
-)
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.engine_errors import error_of_answer, error_of_event
+from gateway.relay.failure import AttemptFailed, outcome_of
 from gateway.relay.inflated import InflatedResponse
 from gateway.relay.memory import Claim, RelayMemoryExhausted
 from gateway.relay.plan import Endpoint, SlimRequest, Work
 from gateway.relay.request_head import request_head
+from gateway.relay.response import Sink, UpstreamResponse
 from gateway.relay.rooms import find_room
 from gateway.relay.splice import MalformedJson, splice
 from gateway.relay.upstream import Origin, PendingResponse, UpstreamClient
+from gateway.relay.upstream_errors import BadResponse, ConnectionLost, DeadlinePassed, Phase, UpstreamError
 from gpupool.engines.base import CallNotSupported, OpenAICall, Translation
 
 _ERROR_BODY_BYTES: Final = 64 * 1024
 _ERROR_BODY_SECONDS: Final = 5.0
 _TAIL_SECONDS: Final = 1.0  # for what comes after the end, so that the connection can be used again
 _RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
-_BACK_PRESSURE: Final = frozenset({429, 503})
 _MOST_STEPS: Final = 4
 CLOCK_SECONDS: Final = 0.01
 """By how much a wait may end too early: the loop's clock counts milliseconds, and stands still during a turn."""
@@ -42,43 +35,11 @@ Write = Callable[[bytes], bool]
 """Writes to the client at once; False once it does not keep up with what it is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Longest waits of one request, in seconds. Heartbeats of an engine are no progress."""
-
-    connect_seconds: float = 2.0
-    first_token_seconds: float = 120.0  # of a streamed answer: its first content
-    inter_token_seconds: float = 30.0  # of a streamed answer: from content to content
-    total_seconds: float = 600.0
-    keep_alive_seconds: float = 10.0  # of a streamed answer: silence after which the client is told that we live
-    answer_bytes: int = 64 * 1024 * 1024  # bound of a non-streamed answer, which is held whole
-    attempts: int = 3  # most attempts of one request
-    retry_seconds: float = 150.0  # since its arrival: no further attempt begins later
-
-
 class Soon(Enum):
     """What is to be done about an answer that is not there whole."""
 
     WAIT = auto()  # for more of it
     TASK = auto()  # in a task: it takes longer, or is not a plain success
-
-
-class AttemptFailed(Exception):
-    """One attempt is over; `retry`: another endpoint may be asked if no content was told yet."""
-
-    def __init__(
-        self,
-        error: GatehouseError,
-        *,
-        retry: bool,
-        outcome: AttemptOutcome = AttemptOutcome.NEUTRAL,
-        reason: str = "",
-    ) -> None:
-        self.error = error
-        self.retry = retry
-        self.outcome = outcome
-        self.reason = reason or f"{error.status} {error.code}"  # for the log
-        super().__init__(error.message)
 
 
 class Attempt:
@@ -272,7 +233,7 @@ class Attempt:
             client_model=self._work.parsed.model,
         )
         retry = status in _RETRIED or isinstance(error, NotSupported)  # the model's other engines may be started for it
-        return AttemptFailed(error, retry=retry, outcome=_outcome_of(status, error))
+        return AttemptFailed(error, retry=retry, outcome=outcome_of(status, error))
 
     # A streamed answer
 
@@ -369,7 +330,7 @@ class Attempt:
         """The failure that an engine's error under a good status amounts to."""
         error = error_of_event(data, served_name=self.endpoint.served_name, client_model=self._work.parsed.model)
         retry = error.status >= 500 or error.status in _RETRIED
-        return AttemptFailed(error, retry=retry, outcome=_outcome_of(error.status, error))
+        return AttemptFailed(error, retry=retry, outcome=outcome_of(error.status, error))
 
     # A whole answer
 
@@ -460,10 +421,3 @@ class Attempt:
 
 def _is_stream(response: UpstreamResponse | InflatedResponse) -> bool:
     return response.content_type.startswith(b"text/event-stream")
-
-
-def _outcome_of(status: int, error: GatehouseError) -> AttemptOutcome:
-    """What an engine's error says about the engine: a client's 4xx nothing. `status`: the engine's own."""
-    if status in _BACK_PRESSURE:
-        return AttemptOutcome.BACK_PRESSURE
-    return AttemptOutcome.FAILED if error.status >= 500 else AttemptOutcome.NEUTRAL

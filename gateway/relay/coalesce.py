@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from core.clock import Clock
-from gateway.relay.attempt import Deadlines
 from gateway.relay.carrier import Carrier
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.exchange import Exchange
 from gateway.relay.flight import Flight, Member
 from gateway.relay.plan import Api, Headers, Ready

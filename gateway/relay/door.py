@@ -26,8 +26,9 @@ from core.ids import uuid7
 from gateway.relay.call import Call, Cycle, Interruption, watch
 from gateway.relay.carrier import Carrier
 from gateway.relay.coalesce import Coalescer
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.base import id_headers, render_error
-from gateway.relay.exchange import Deadlines, Exchange, Soon
+from gateway.relay.exchange import Exchange, Soon
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Receive, Scope, Send, read_body
 from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.others import Catalogue, Others, Scrape

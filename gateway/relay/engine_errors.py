@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from core.errors import GatehouseError, NotSupported, RateLimited, Unavailable, UpstreamFailure, UpstreamTimeout
-from gateway.relay.connection import DeadlinePassed, UpstreamError
+from gateway.relay.upstream_errors import DeadlinePassed, UpstreamError
 
 _MESSAGE_CHARACTERS: Final = 2000
 _LONGEST_RETRY_SECONDS: Final = 86_400.0

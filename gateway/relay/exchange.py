@@ -16,18 +16,20 @@ from core.clock import Clock
 from core.errors import GatehouseError, NoReadyInstance, error_headers
 from core.telemetry.seldom import Seldom
 from gateway.policies.breaker import AttemptOutcome
-from gateway.relay.attempt import CLOCK_SECONDS, Attempt, AttemptFailed, Deadlines, Soon, Write
+from gateway.relay.attempt import CLOCK_SECONDS, Attempt, Soon, Write
 from gateway.relay.completion import WholeAnswer
-from gateway.relay.connection import BadResponse, ConnectFailed, DeadlinePassed, UpstreamError
 from gateway.relay.context import logged_as
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.base import id_headers, render_error, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.estimate import estimate_usage
+from gateway.relay.failure import AttemptFailed
 from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settlement, Usage
 from gateway.relay.upstream import UpstreamClient
+from gateway.relay.upstream_errors import BadResponse, ConnectFailed, DeadlinePassed, UpstreamError
 from tenants.principal import Principal
 
-__all__ = ["CLIENT_LEFT", "KEEP_ALIVE", "STREAM_HEADERS", "Deadlines", "Exchange", "ResponseHead", "Soon"]
+__all__ = ["CLIENT_LEFT", "KEEP_ALIVE", "STREAM_HEADERS", "Exchange", "ResponseHead", "Soon"]
 
 CLIENT_LEFT: Final = 499
 """Status in the ledger of a request whose client left before it was told one (nginx's number)."""

@@ -14,13 +14,14 @@ import structlog
 
 from core.clock import Clock
 from core.errors import GatehouseError, Unavailable, error_headers
-from gateway.relay.attempt import Deadlines, Soon, Write
-from gateway.relay.connection import DeadlinePassed, Phase
+from gateway.relay.attempt import Soon, Write
 from gateway.relay.context import logged_as
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.base import id_headers, render_error, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.exchange import CLIENT_LEFT, KEEP_ALIVE, STREAM_HEADERS, Exchange, ResponseHead
 from gateway.relay.plan import Outcome, Ready, Settlement, Usage, UsageSource
+from gateway.relay.upstream_errors import DeadlinePassed, Phase
 
 log = structlog.get_logger(__name__)
 

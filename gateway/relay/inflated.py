@@ -3,8 +3,9 @@
 import asyncio
 from typing import Final
 
-from gateway.relay.connection import BadResponse, Sink, UpstreamError, UpstreamResponse
 from gateway.relay.encoding import EncodingError, inflater_for
+from gateway.relay.response import Sink, UpstreamResponse
+from gateway.relay.upstream_errors import BadResponse, UpstreamError
 
 
 class InflatedResponse:

@@ -12,17 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.tls import engine_context, tls_failure
-from gateway.relay.connection import (
-    ConnectFailed,
-    Connection,
-    ConnectionLimits,
-    ConnectionLost,
-    DeadlinePassed,
-    Phase,
-    UpstreamError,
-    UpstreamResponse,
-)
+from gateway.relay.connection import Connection, ConnectionLimits
 from gateway.relay.memory import MemoryBudget
+from gateway.relay.response import UpstreamResponse
+from gateway.relay.upstream_errors import ConnectFailed, ConnectionLost, DeadlinePassed, Phase, UpstreamError
 
 
 class Origin(NamedTuple):

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.relay.connection import ConnectFailed, DeadlinePassed, UpstreamError, UpstreamResponse
+from gateway.relay.response import UpstreamResponse
 from gateway.relay.upstream import Origin, UpstreamClient, UpstreamLimits
+from gateway.relay.upstream_errors import ConnectFailed, DeadlinePassed, UpstreamError
 from gateway.replay.schedule import PlannedRequest
 from gateway.replay.summary import Answered, Failed, Limited, Result, Unavailable
 

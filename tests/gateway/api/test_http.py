@@ -12,7 +12,8 @@ from django.http import StreamingHttpResponse
 from core.clock import SystemClock
 from core.ids import uuid7
 from gateway.api.http import CLIENT_LEFT, open_response
-from gateway.relay.exchange import Deadlines, Exchange
+from gateway.relay.deadlines import Deadlines
+from gateway.relay.exchange import Exchange
 from gateway.relay.plan import Api, Outcome, Ready, Settlement, SlimRequest, Work
 from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient

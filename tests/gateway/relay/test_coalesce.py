@@ -16,7 +16,8 @@ from core.clock import SystemClock
 from core.errors import GatehouseError, render_openai
 from core.ids import uuid7
 from gateway.relay.coalesce import Coalescer, may_share
-from gateway.relay.exchange import Deadlines, Exchange, ResponseHead
+from gateway.relay.deadlines import Deadlines
+from gateway.relay.exchange import Exchange, ResponseHead
 from gateway.relay.flight import Member
 from gateway.relay.plan import (
     Api,

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from core.errors import NotSupported, UpstreamFailure, UpstreamTimeout, error_headers, render_openai
-from gateway.relay.connection import ConnectionLost, DeadlinePassed, Phase
 from gateway.relay.engine_errors import error_of_answer, error_of_event, error_of_transport
+from gateway.relay.upstream_errors import ConnectionLost, DeadlinePassed, Phase
 
 
 def rendered(status: int, body: bytes, *, served: str = "served", retry_after: bytes | None = None) -> tuple[int, str]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from core.clock import SystemClock
 from core.ids import uuid7
-from gateway.relay.exchange import Deadlines, Exchange
+from gateway.relay.deadlines import Deadlines
+from gateway.relay.exchange import Exchange
 from gateway.relay.memory import Claim, MemoryBudget, RelayMemoryExhausted
 from gateway.relay.plan import Api, Ready, Settlement, SlimRequest, Work
 from gateway.relay.splice import parse_body

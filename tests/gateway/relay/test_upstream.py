@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.relay.connection import (
+from gateway.relay.connection import ConnectionLimits
+from gateway.relay.response import UpstreamResponse
+from gateway.relay.upstream import Origin, UpstreamClient, UpstreamLimits
+from gateway.relay.upstream_errors import (
     BadResponse,
     ConnectFailed,
-    ConnectionLimits,
     ConnectionLost,
     DeadlinePassed,
     Phase,
     UpstreamError,
-    UpstreamResponse,
 )
-from gateway.relay.upstream import Origin, UpstreamClient, UpstreamLimits
 from tests.doubles.engine import EngineDouble, Received, Wire, answers, head, stall
 from tests.gateway.relay.door.house import free_port, until
 

@@ -15,10 +15,10 @@ from uuid import UUID
 import msgspec
 
 from gateway.relay.completion import read_usage
-from gateway.relay.connection import BadResponse
 from gateway.relay.dialects.messages.answer import Call, Function, Said, call_id, message_id, stop_words, usage_words
 from gateway.relay.plan import Usage
 from gateway.relay.sse import event_fields
+from gateway.relay.upstream_errors import BadResponse
 
 _NULL: Final = msgspec.Raw(b"null")
 

@@ -9,7 +9,7 @@ import anthropic
 import pytest
 from anthropic.types import MessageParam, ToolParam
 
-from gateway.relay.exchange import Deadlines
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.plan import Outcome, UsageSource
 from tests.doubles.engine import (
     DONE,

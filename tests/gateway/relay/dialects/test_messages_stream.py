@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from core.errors import UpstreamFailure
 from gateway.relay.completion import CompletionStream
-from gateway.relay.connection import BadResponse
 from gateway.relay.dialects.messages.dialect import MessagesDialect
+from gateway.relay.upstream_errors import BadResponse
 from tests.doubles.engine import DONE, chat_stream, event
 
 REQUEST_ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")

@@ -16,9 +16,10 @@ from core.errors import GatehouseError
 from core.ids import uuid7
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.coalesce import Coalescer
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.door import Door, DoorLimits
-from gateway.relay.exchange import Deadlines, Exchange
+from gateway.relay.exchange import Exchange
 from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, Settlement, SlimRequest, Work
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.routes import ENGINE_PATHS

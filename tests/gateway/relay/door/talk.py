@@ -10,6 +10,12 @@ from websockets.exceptions import ConnectionClosed
 
 SECONDS: Final = 10.0
 
+# What a client says first, for tests that speak raw bytes; some put other lines in
+HANDSHAKE: Final = (
+    "GET /v1/realtime?model=alias HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nX-Other: a\r\n\r\n"
+)
+
 
 class Talk:
     """One connection; what has been heard of it is kept."""

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from core.errors import RateLimited
 from core.telemetry.seldom import Seldom
 from gateway.relay import exchange
-from gateway.relay.exchange import Deadlines
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.plan import Outcome, UsageSource
 from tests.doubles.engine import EngineDouble, Received, Wire, answers, completion, die, stall, streams
 from tests.gateway.relay.door.house import DoorHouse, chat, free_port

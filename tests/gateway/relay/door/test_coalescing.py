@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from core.errors import Draining
-from gateway.relay.exchange import CLIENT_LEFT, Deadlines
+from gateway.relay.deadlines import Deadlines
+from gateway.relay.exchange import CLIENT_LEFT
 from gateway.relay.plan import Outcome, Settlement, UsageSource
 from tests.doubles.engine import (
     DONE,

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.relay.connection import Connection
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.door import DoorLimits
-from gateway.relay.exchange import Deadlines
 from gateway.relay.plan import Outcome
 from gateway.relay.upstream import Origin
 from tests.doubles.engine import (

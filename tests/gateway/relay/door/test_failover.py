@@ -15,7 +15,7 @@ from core.ids import uuid7
 from core.telemetry.metrics import render_metrics
 from gateway.policies.breaker import OPEN_SECONDS, BreakerState
 from gateway.policies.retry import FLOOR
-from gateway.relay.exchange import Deadlines
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.housekeeping import Housekeeping
 from gateway.relay.picker import Balancer
 from gateway.relay.plan import Decision, Endpoint, Outcome, Ready, Rejected, SlimRequest

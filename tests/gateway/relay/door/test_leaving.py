@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from gateway.relay.exchange import Deadlines
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.plan import Outcome
 from gateway.relay.upstream import Origin, UpstreamLimits
 from tests.doubles.engine import EngineDouble, Wire, chunk, die, stall, streams

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.door import DoorLimits
-from gateway.relay.exchange import Deadlines
 from gateway.relay.memory import MemoryBudget
 from gateway.relay.plan import Outcome, UsageSource
 from gateway.relay.realtime.connection import RealtimeLimits

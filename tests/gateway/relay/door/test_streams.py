@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.relay.exchange import Deadlines
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.plan import Outcome, UsageSource
 from tests.doubles.engine import (
     DONE,

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from core.tls import engine_context
-from gateway.relay.exchange import Deadlines
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.plan import Outcome
 from tests.doubles.authority import Authority
 from tests.doubles.engine import EngineDouble, answers, chat_stream, completion, streams
