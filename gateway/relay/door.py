@@ -217,7 +217,7 @@ class Door:
             return  # it has ended, or has a task
         try:
             answer = exchange.whole_now()
-        except Exception:
+        except Exception:  # as in _guarded, which tells the client
             log.exception("request_failed", request_id=str(call.request_id))
             call.defect = GatehouseError()
             answer = Soon.TASK

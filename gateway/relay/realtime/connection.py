@@ -127,6 +127,7 @@ class Connection:
                 raise
             task.uncancel()
         except Exception:
+            # The last line of defence: a defect of ours must still end the conversation with a close code.
             log.exception("realtime_failed")
             self._ending = Ending.DEFECT
         finally:
