@@ -13,7 +13,7 @@ from gpupool import services
 from gpupool.agent.probe import ProbeFailed, ask
 from gpupool.engines.base import WireRequest
 from gpupool.models import Instance
-from gpupool.selectors import list_instances_overview, list_ready_endpoints
+from gpupool.selectors import engine_address, list_ready_endpoints
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tests.doubles.authority import Authority
@@ -41,7 +41,7 @@ def test_an_engine_behind_https_is_attached_and_found(
         assert "takes requests from now on" in _attach(engine.url, capsys)
     (endpoint,) = list_ready_endpoints()
     assert endpoint.tls
-    assert list_instances_overview()[0].address == engine.url
+    assert engine_address(Instance.objects.get()) == engine.url
     assert Instance.objects.get().reason == ""
 
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from gpupool import services
 from gpupool.models import Device, Instance, InstanceState, Node, StoreEvent, StoreRevision
-from gpupool.selectors import list_devices_overview, list_instances_overview, list_ready_endpoints
+from gpupool.selectors import list_devices_overview, list_ready_endpoints
 from gpupool.stream.messages import EngineLoadFact, Observed
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
@@ -86,7 +86,7 @@ def test_load_reaches_the_instance_and_unknown_load_is_unknown() -> None:
     services.apply_observed(
         node.pk, node.session, Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], load=[load])
     )
-    (row,) = list_instances_overview()
+    row = Instance.objects.get()
     assert (row.running_requests, row.waiting_requests, row.kv_used) == (3, None, 0.5)
 
 
