@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from gpupool.engines.base import Capability, WireRequest
-from gpupool.engines.ollama.load import parse_resident
 from gpupool.engines.ollama.wire import OllamaWire
 from gpupool.engines.prometheus import gauge_max, gauge_sum, samples
 from gpupool.engines.registry import UnknownEngine, engines, get_engine
@@ -117,19 +116,6 @@ def test_vllm_metrics_as_seen_in_the_wild(
 def test_sglang_metrics_as_seen_in_the_wild(file: str, running: int, waiting: int, kv_used: float | None) -> None:
     load = SglangWire().parse_load(sample(f"sglang-metrics/{file}").decode())
     assert (load.running, load.waiting, load.kv_used) == (running, waiting, kv_used)
-
-
-@pytest.mark.parametrize(
-    ("file", "name", "size_bytes"),
-    [
-        ("llmprobe__ollama_ps.json", "llama3:8b", 4_811_340_143),
-        ("ollama__api_ps.json", "mistral:latest", 5_137_025_024),
-    ],
-)
-def test_ollamas_resident_models_as_seen_in_the_wild(file: str, name: str, size_bytes: int) -> None:
-    [resident] = parse_resident(sample(f"ollama/{file}"))
-    assert (resident.name, resident.size_bytes, resident.gpu_bytes) == (name, size_bytes, size_bytes)
-    assert resident.expires_at.startswith("2024-")
 
 
 def test_tgi_metrics() -> None:
