@@ -25,7 +25,7 @@ from rest_framework.views import APIView
 
 from core.errors import GatehouseError, MethodNotAllowed, NoReadyInstance
 from core.telemetry.metrics import record_refusal
-from gateway.api.http import error_response, open_response, slim_request
+from gateway.api.http import error_response, open_response, set_headers, slim_request
 from gateway.api.runtime import current_runtime, installed_runtime
 from gateway.authentication import ApiKeyAuthentication
 from gateway.permissions import InferencePermission
@@ -111,8 +111,7 @@ class InferenceView(APIView):
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]  # no metadata
         response = HttpResponse(status=204, headers={"Allow": ", ".join(self.allowed_methods)})
-        for name, value in id_headers(self.api, self.slim.request_id):
-            response[name.decode()] = value.decode()
+        set_headers(response, id_headers(self.api, self.slim.request_id))
         del response["content-type"]
         return response
 

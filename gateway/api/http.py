@@ -66,7 +66,7 @@ def error_response(error: GatehouseError, api: Api = Api.CHAT, slim: SlimRequest
     """An error in the shape that clients of this API know: the relay's bytes."""
     request_id = slim.request_id if slim else uuid7()
     response = HttpResponse(render_error(api, error, request_id), status=error.status)
-    _set_headers(response, [*error_headers(error), *id_headers(api, request_id)])
+    set_headers(response, [*error_headers(error), *id_headers(api, request_id)])
     return response
 
 
@@ -100,7 +100,7 @@ async def open_response(exchange: Carrier, scope: Mapping[str, Any] | None = Non
         response = StreamingHttpResponse(_Stream(exchange, first, scope), status=head.status)
         # A client that leaves while the response is on its way to the server: nobody begins to read it.
         weakref.finalize(response, _close_unread, exchange, asyncio.get_running_loop()).atexit = False
-    _set_headers(response, head.headers)
+    set_headers(response, head.headers)
     return response
 
 
@@ -143,6 +143,7 @@ def _close_unread(exchange: Carrier, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.run_coroutine_threadsafe(exchange.aclose(), loop)
 
 
-def _set_headers(response: HttpResponseBase, headers: Iterable[tuple[bytes, bytes]]) -> None:
+def set_headers(response: HttpResponseBase, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Headers as the relay has them."""
     for name, value in headers:
         response[name.decode("latin-1")] = value.decode("latin-1")
