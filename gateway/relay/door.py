@@ -20,14 +20,13 @@ from core.errors import (
     Draining,
     GatehouseError,
     NoReadyInstance,
-    error_headers,
 )
 from core.ids import uuid7
 from gateway.relay.call import Call, Cycle, Interruption, watch
 from gateway.relay.carrier import Carrier
 from gateway.relay.coalesce import Coalescer
 from gateway.relay.deadlines import Deadlines
-from gateway.relay.dialects.base import id_headers, render_error
+from gateway.relay.dialects.base import error_answer
 from gateway.relay.exchange import Exchange, Soon
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Receive, Scope, Send, read_body
 from gateway.relay.memory import Claim, MemoryBudget
@@ -131,7 +130,7 @@ class Door:
 
     def _carrier(self, ready: Ready) -> Carrier:
         if self._coalescer is None:
-            return Exchange(ready, self._client, self._clock, self._deadlines)
+            return self._exchange(ready)
         return self._coalescer.carry(ready)
 
     def abort_all(self, error: GatehouseError | None = None) -> None:
@@ -349,12 +348,7 @@ class Door:
     async def _refuse(self, call: Call, error: GatehouseError, send: Send) -> None:
         if call.started:
             return
-        body = render_error(call.api, error, call.request_id)
-        headers = [
-            *error_headers(error),
-            (b"content-length", b"%d" % len(body)),
-            *id_headers(call.api, call.request_id),
-        ]
+        headers, body = error_answer(call.api, error, call.request_id)
         call.started = call.ended = True
         call.late = Interruption.SEND_LATE
         call.late_at = self._tick_count + self._send_ticks

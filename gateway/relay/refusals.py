@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-from core.errors import GatehouseError, InvalidRequest, Unavailable, error_headers
+from core.errors import GatehouseError, InvalidRequest, Unavailable
 from core.ids import uuid7
 from gateway.relay.clients import ClientGuard, TooManyOfClient
-from gateway.relay.dialects.base import id_headers, render_error
+from gateway.relay.dialects.base import error_answer
 from gateway.relay.guards import Message, Receive
 from gateway.relay.routes import api_near
 
@@ -41,10 +41,7 @@ def refuse_with(error: GatehouseError, *, close: bool) -> Any:
     """An application that answers everything with `error`, and with `close` ends the connection."""
 
     async def refuse(scope: Any, receive: Receive, send: Any) -> None:
-        request_id = uuid7()
-        api = api_near(scope["path"])
-        body = render_error(api, error, request_id)
-        headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)]
+        headers, body = error_answer(api_near(scope["path"]), error, uuid7())
         if close:
             headers.append((b"connection", b"close"))
         start: Message = {"type": "http.response.start", "status": error.status, "headers": headers}

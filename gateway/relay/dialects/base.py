@@ -5,6 +5,7 @@ from uuid import UUID
 
 from core.errors import (
     GatehouseError,
+    error_headers,
     render_anthropic,
     render_anthropic_event,
     render_openai,
@@ -28,6 +29,12 @@ def id_headers(api: Api, request_id: UUID) -> Headers:
     told = str(request_id).encode()
     ours = (b"x-request-id", told)
     return (ours, (b"request-id", told)) if api in _ANTHROPIC else (ours,)
+
+
+def error_answer(api: Api, error: GatehouseError, request_id: UUID) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of an answer that is an error from its first byte."""
+    body = render_error(api, error, request_id)
+    return [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)], body
 
 
 def render_error_event(api: Api, error: GatehouseError, request_id: UUID) -> bytes:

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from core.errors import GatehouseError, InvalidRequest, error_headers, render_openai
+from core.errors import GatehouseError, InvalidRequest
 from core.ids import uuid7
+from gateway.relay.dialects.base import error_answer
 from gateway.relay.plan import Api, SlimRequest
 from gateway.relay.routes import MODELS, REALTIME
 
@@ -63,12 +64,7 @@ async def refuse(scope: Mapping[str, Any], send: Send, error: GatehouseError) ->
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": _CLOSE_CODES + error.status, "reason": error.code})
         return
-    body = render_openai(error)
-    headers = [
-        *error_headers(error),
-        (b"content-length", b"%d" % len(body)),
-        (b"x-request-id", str(uuid7()).encode()),
-    ]
+    headers, body = error_answer(Api.REALTIME, error, uuid7())
     await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
 
