@@ -13,14 +13,14 @@ from uuid import UUID
 import structlog
 
 from core.clock import Clock
-from core.errors import GatehouseError, NoReadyInstance, error_headers
+from core.errors import GatehouseError, NoReadyInstance
 from core.telemetry.seldom import Seldom
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.attempt import CLOCK_SECONDS, Attempt, Soon, Write
 from gateway.relay.completion import WholeAnswer
 from gateway.relay.context import logged_as
 from gateway.relay.deadlines import Deadlines
-from gateway.relay.dialects.base import id_headers, render_error, render_error_event
+from gateway.relay.dialects.base import error_answer, own_headers, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.estimate import estimate_usage
 from gateway.relay.failure import AttemptFailed
@@ -137,7 +137,7 @@ class Exchange:
         self._pending = await self._produce(None)
         head = self._head
         if head is None:
-            head = self._head = ResponseHead(200, [*STREAM_HEADERS, *self._own_headers()])
+            head = self._head = ResponseHead(200, [*STREAM_HEADERS, *own_headers(self._ready)])
         return head
 
     async def next_chunk(self, write: Write | None = None) -> bytes:
@@ -349,12 +349,8 @@ class Exchange:
         self._answer_content_bytes = answer.content_bytes
         self._engine_request_id = answer.engine_request_id
         self._content_told = True
-        self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(body)), *self._own_headers()])
+        self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(body)), *own_headers(self._ready)])
         return body
-
-    def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        request = self._ready.request
-        return [*self._ready.response_headers, *id_headers(request.api, request.request_id)]
 
     # Ends
 
@@ -365,10 +361,9 @@ class Exchange:
 
     def _fail(self, error: GatehouseError) -> bytes:
         request = self._ready.request
-        body = render_error(request.api, error, request.request_id)
+        headers, body = error_answer(request.api, error, request.request_id, own_headers(self._ready))
         told = self._head is not None or self._content_told
         if not told:
-            headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *self._own_headers()]
             self._head = ResponseHead(error.status, headers)
         outcome = Outcome.TRUNCATED if self._content_told else Outcome.FAILED
         self._settle(outcome, 200 if told else error.status, error.code)

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 import structlog
 
 from core.clock import Clock
-from core.errors import GatehouseError, Unavailable, error_headers
+from core.errors import GatehouseError, Unavailable
 from gateway.relay.attempt import Soon, Write
 from gateway.relay.context import logged_as
 from gateway.relay.deadlines import Deadlines
-from gateway.relay.dialects.base import id_headers, render_error, render_error_event
+from gateway.relay.dialects.base import error_answer, own_headers, render_error_event
 from gateway.relay.engine_errors import error_of_transport
 from gateway.relay.exchange import CLIENT_LEFT, KEEP_ALIVE, STREAM_HEADERS, Exchange, ResponseHead
 from gateway.relay.plan import Outcome, Ready, Settlement, Usage, UsageSource
@@ -177,7 +177,7 @@ class Member:
             self._flight = self._join(self)
         self._pending = await self._next()
         if self._head is None:
-            self._head = ResponseHead(200, [*STREAM_HEADERS, *self._own_headers()])
+            self._head = ResponseHead(200, [*STREAM_HEADERS, *own_headers(self.ready)])
         return self._head
 
     async def next_chunk(self, write: Write | None = None) -> bytes:
@@ -266,7 +266,7 @@ class Member:
             self._ttft_seconds = self._now() - self.ready.request.received_at
         if self._head is None:
             kept = [header for header in headers if header[0] != _REQUEST_ID]
-            self._head = ResponseHead(status, [*kept, *self._own_headers()])
+            self._head = ResponseHead(status, [*kept, *own_headers(self.ready)])
         elif status != 200:
             chunk = b"data: " + chunk + b"\n\n"  # it was told 200 already, to say that we live
             status = 200
@@ -283,14 +283,9 @@ class Member:
         self._settle_failed(error)
         if told:
             return render_error_event(request.api, error, request.request_id)
-        body = render_error(request.api, error, request.request_id)
-        headers = [*error_headers(error), (b"content-length", b"%d" % len(body)), *self._own_headers()]
+        headers, body = error_answer(request.api, error, request.request_id, own_headers(self.ready))
         self._head = ResponseHead(error.status, headers)
         return body
-
-    def _own_headers(self) -> list[tuple[bytes, bytes]]:
-        request = self.ready.request
-        return [*self.ready.response_headers, *id_headers(request.api, request.request_id)]
 
     # The ledger
 

@@ -12,7 +12,7 @@ from core.errors import (
     render_openai_event,
     render_sentence,
 )
-from gateway.relay.plan import Api, Headers
+from gateway.relay.plan import Api, Headers, Ready
 
 _ANTHROPIC: Final = frozenset({Api.MESSAGES, Api.COUNT_TOKENS})
 
@@ -31,10 +31,18 @@ def id_headers(api: Api, request_id: UUID) -> Headers:
     return (ours, (b"request-id", told)) if api in _ANTHROPIC else (ours,)
 
 
-def error_answer(api: Api, error: GatehouseError, request_id: UUID) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Headers and body of an answer that is an error from its first byte."""
+def own_headers(ready: Ready) -> list[tuple[bytes, bytes]]:
+    """What every answer to the request says of it: its limits and its id."""
+    return [*ready.response_headers, *id_headers(ready.request.api, ready.request.request_id)]
+
+
+def error_answer(
+    api: Api, error: GatehouseError, request_id: UUID, own: Headers | None = None
+) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Headers and body of an answer that is an error from its first byte. `own`: `own_headers`, where there are any."""
     body = render_error(api, error, request_id)
-    return [*error_headers(error), (b"content-length", b"%d" % len(body)), *id_headers(api, request_id)], body
+    own = id_headers(api, request_id) if own is None else own
+    return [*error_headers(error), (b"content-length", b"%d" % len(body)), *own], body
 
 
 def render_error_event(api: Api, error: GatehouseError, request_id: UUID) -> bytes:
