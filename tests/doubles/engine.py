@@ -253,6 +253,12 @@ def chunk(
     return event(json.dumps(body, ensure_ascii=False).encode())
 
 
+def tool_chunk(*calls: dict[str, Any], model: str = "served") -> bytes:
+    """One event of a streamed chat that has these pieces of tool calls."""
+    choice = {"index": 0, "delta": {"tool_calls": list(calls)}, "finish_reason": None}
+    return event(json.dumps({"id": "x", "model": model, "choices": [choice]}).encode())
+
+
 def event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 

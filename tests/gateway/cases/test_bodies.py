@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.doubles.engine import DONE, answers, chat_stream, chunk, completion, event, streams
+from tests.doubles.engine import DONE, answers, chat_stream, chunk, completion, event, streams, tool_chunk
 from tests.gateway.cases.desk import BODY_CAP_BYTES, CHAT, COMPLETIONS, MESSAGES, RESPONSES, SERVED, Answer, Case
 
 EMBEDDINGS: Final = "/v1/embeddings"
@@ -74,8 +74,7 @@ def test_g15_whatever_the_engine_calls_it_the_key_is_ours(case: Case, identity: 
 
 
 def _tool_chunk(*calls: dict[str, Any]) -> bytes:
-    choice = {"index": 0, "delta": {"tool_calls": list(calls)}, "finish_reason": None}
-    return event(json.dumps({"id": "x", "model": SERVED, "choices": [choice]}).encode())
+    return tool_chunk(*calls, model=SERVED)
 
 
 def _call(identity: str | None, arguments: str, *, index: int = 0) -> dict[str, Any]:

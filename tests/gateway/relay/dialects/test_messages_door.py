@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anthropic
 import pytest
@@ -24,6 +23,7 @@ from tests.doubles.engine import (
     event,
     stall,
     streams,
+    tool_chunk,
 )
 from tests.gateway.relay.door.conftest import open_door as open_door
 from tests.gateway.relay.door.house import DoorHouse, until
@@ -40,11 +40,6 @@ async def client_of(house: DoorHouse) -> AsyncIterator[anthropic.AsyncAnthropic]
         base_url=f"http://127.0.0.1:{house.port}", api_key="sk-gh-x", max_retries=0, timeout=10
     ) as client:
         yield client
-
-
-def tool_chunk(*calls: dict[str, Any]) -> bytes:
-    choice = {"index": 0, "delta": {"tool_calls": list(calls)}, "finish_reason": None}
-    return event(json.dumps({"id": "x", "model": "served", "choices": [choice]}).encode())
 
 
 TOOL_STREAM = [
