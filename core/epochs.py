@@ -21,6 +21,8 @@ class Section(StrEnum):
     KEYS = "keys"
     GRANTS = "grants"
     LIMITS = "limits"
+    PRICES = "prices"
+    ISSUERS = "issuers"  # who may sign tokens
     MODELS = "models"
     ENDPOINTS = "endpoints"
     DESIRED = "desired"  # what node agents should run; the object is the node

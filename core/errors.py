@@ -104,6 +104,15 @@ class RateLimited(GatehouseError):
     default_message = "Rate limit reached."
 
 
+class QuotaExceeded(GatehouseError):
+    """A calendar budget is used up: waiting a minute does not help."""
+
+    status = 429
+    type = "insufficient_quota"
+    code = "insufficient_quota"
+    default_message = "The budget is used up."
+
+
 class Unavailable(GatehouseError):
     """Ours, not the caller's: 503 with Retry-After."""
 

@@ -85,7 +85,8 @@ class InferencePermission(BasePermission):
         return tenant is not None and is_allowed(
             tenant.rules,
             tenant_id=str(principal.tenant_id),
-            key_id=str(principal.key_id),
+            key_id=str(principal.key_id or ""),
+            subject_id=str(principal.subject_id or ""),
             scopes=principal.scopes,
             allowed_models=principal.allowed_models,
             model=row.name,

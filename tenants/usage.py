@@ -36,6 +36,10 @@ class OpenRow(msgspec.Struct, frozen=True, array_like=True):
     api: str
     streamed: bool
     started_at: float
+    subject_id: UUID | None = None
+    reserved_input: int | None = None  # bounds, where a limit counts them: what a `lost` row is held to have used
+    reserved_output: int | None = None
+    reserved_micros: int | None = None
 
 
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
@@ -64,6 +68,12 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     instance_id: UUID | None = None
     engine_request_id: str = ""
     error_code: str = ""
+    subject_id: UUID | None = None
+    cost_micros: int = 0
+    price_id: UUID | None = None  # None: no price was in effect
+    reserved_input: int | None = None  # of a `lost` row only
+    reserved_output: int | None = None
+    reserved_micros: int | None = None
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")

@@ -88,6 +88,10 @@ def lost_row(opened: OpenRow, process_id: UUID, sequence: int) -> UsageRow:
         outcome=Outcome.LOST,
         status=0,
         usage_source=UsageSource.NONE,
+        subject_id=opened.subject_id,
+        reserved_input=opened.reserved_input,
+        reserved_output=opened.reserved_output,
+        reserved_micros=opened.reserved_micros,
     )
 
 

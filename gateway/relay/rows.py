@@ -7,14 +7,22 @@ from uuid import UUID
 import msgspec
 
 from gateway.relay.plan import Endpoint
+from tenants.policies.pricing import PriceTag
 from tenants.policies.rbac import GrantRule
 
 KEYS: Final = "keys"
 GRANTS: Final = "grants"
+LIMITS: Final = "limits"
+PRICES: Final = "prices"
+ISSUERS: Final = "issuers"
 MODELS: Final = "models"
 ENDPOINTS: Final = "endpoints"
-SECTIONS: Final = (KEYS, GRANTS, MODELS, ENDPOINTS)
-"""The sections that a snapshot follows, by the names that writers bump (core.epochs.Section)."""
+SECTIONS: Final = (KEYS, GRANTS, ISSUERS, LIMITS, PRICES, MODELS, ENDPOINTS)
+"""The sections that a snapshot follows, by the names that writers bump (core.epochs.Section).
+
+In the order in which they are applied: what restricts comes before what opens, so that a new route is never served
+without the limits that were written before it.
+"""
 
 
 class KeyRow(msgspec.Struct, frozen=True):
@@ -39,6 +47,65 @@ class TenantRow(msgspec.Struct, frozen=True):
     active: bool
     rules: tuple[GrantRule, ...]
     response_retention_days: int = 30
+    parent_id: UUID | None = None
+    time_zone: str = "UTC"
+    sla_tier: str = "bronze"
+
+
+class LimitRow(msgspec.Struct, frozen=True):
+    """A limit; see tenants.models.Limit. Times are seconds since the epoch.
+
+    `time_zone` is the tenant's, of calendar windows. Money is in millionths of the currency.
+    """
+
+    id: UUID
+    tenant_id: UUID | None
+    subtree: bool
+    key_id: UUID | None
+    model: str
+    metric: str
+    window: str
+    amount: int
+    refill_per_second: float | None
+    boost_amount: int | None
+    boost_until: float | None
+    counts_from: float
+    time_zone: str
+
+    def amount_at(self, now: float) -> int:
+        """The amount in force; a boost counts until it ends."""
+        if self.boost_amount is not None and self.boost_until is not None and now < self.boost_until:
+            return self.boost_amount
+        return self.amount
+
+
+class PriceRow(msgspec.Struct, frozen=True):
+    """Prices of a model or one of its versions from `effective_from` (seconds since the epoch) on."""
+
+    id: UUID
+    model: str
+    version_id: UUID | None
+    effective_from: float
+    tag: PriceTag
+
+
+class IssuerRow(msgspec.Struct, frozen=True):
+    """Who may sign tokens, and how their claims are read; see tenants.models.TokenIssuer."""
+
+    id: UUID
+    issuer: str  # the claim `iss`
+    audiences: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    jwks_url: str  # empty: the pinned keys only
+    pinned_jwks: str  # JSON of a key set, empty without
+    allow_private: bool  # the URL may point to a private address
+    leeway_seconds: float
+    tenant_id: UUID | None  # of all its tokens; None: the tenant claim says it
+    tenant_claim: str
+    scope_claim: str
+    role_claim: str
+    role_scopes: tuple[tuple[str, tuple[str, ...]], ...]  # role -> actions
+    default_scopes: tuple[str, ...]
 
 
 class ModelRow(msgspec.Struct, frozen=True):
@@ -48,6 +115,7 @@ class ModelRow(msgspec.Struct, frozen=True):
     name: str
     tenant_id: UUID | None
     created: int
+    context_tokens: int | None = None  # prompt and answer together, the smallest of its ready instances; None: unknown
 
 
 class EndpointRow(msgspec.Struct, frozen=True):
@@ -58,7 +126,7 @@ class EndpointRow(msgspec.Struct, frozen=True):
     endpoint: Endpoint
 
 
-Row = KeyRow | TenantRow | ModelRow | EndpointRow
+Row = KeyRow | TenantRow | LimitRow | PriceRow | IssuerRow | ModelRow | EndpointRow
 
 
 class Loaded(msgspec.Struct, frozen=True):

@@ -14,11 +14,17 @@ from gateway.relay.plan import Endpoint
 from gateway.relay.rows import (
     ENDPOINTS,
     GRANTS,
+    ISSUERS,
     KEYS,
+    LIMITS,
     MODELS,
+    PRICES,
     EndpointRow,
+    IssuerRow,
     KeyRow,
+    LimitRow,
     ModelRow,
+    PriceRow,
     Row,
     TenantRow,
 )
@@ -46,6 +52,11 @@ class Snapshot:
         self._digests: dict[UUID, str] = {}
         self._unknown: OrderedDict[str, None] = OrderedDict()
         self._tenants: dict[UUID, TenantRow] = {}
+        self._limits: dict[UUID, LimitRow] = {}
+        self._limits_of: dict[UUID | None, dict[UUID, LimitRow]] = {}  # by the key, else the tenant, they are about
+        self._prices: dict[UUID, PriceRow] = {}
+        self._prices_of: dict[str, tuple[PriceRow, ...]] = {}  # by model, newest first
+        self._issuers: dict[UUID, IssuerRow] = {}
         self._models: dict[UUID, ModelRow] = {}
         self._model_names: dict[str, ModelRow] = {}
         self._endpoints: dict[UUID, EndpointRow] = {}
@@ -71,6 +82,45 @@ class Snapshot:
         """How long the tenant's answers are kept, in days; 0 for not at all, and for an unknown tenant."""
         tenant = self._tenants.get(tenant_id)
         return 0 if tenant is None else tenant.response_retention_days
+
+    def limits(self, tenant_id: UUID, key_id: UUID | None, model: str) -> tuple[LimitRow, ...]:
+        """Every limit that takes in a request of that tenant, key and model."""
+        found = [*self._limits_about(None, model)]
+        if key_id is not None:
+            found += self._limits_about(key_id, model)
+        found += self._limits_about(tenant_id, model)
+        seen = {tenant_id}
+        tenant = self._tenants.get(tenant_id)
+        while tenant is not None and tenant.parent_id is not None and tenant.parent_id not in seen:
+            seen.add(tenant.parent_id)
+            found += [limit for limit in self._limits_about(tenant.parent_id, model) if limit.subtree]
+            tenant = self._tenants.get(tenant.parent_id)
+        return tuple(found)
+
+    def all_limits(self) -> Iterable[LimitRow]:
+        return self._limits.values()
+
+    def price(self, model: str, version_id: UUID | None, now: float) -> PriceRow | None:
+        """The prices in effect at `now` (seconds since the epoch): the version's own before the model's."""
+        general = None
+        for row in self._prices_of.get(model, ()):
+            if row.effective_from <= now:
+                if row.version_id is not None and row.version_id == version_id:
+                    return row
+                if row.version_id is None and general is None:
+                    general = row
+        return general
+
+    def prices(self, model: str, now: float) -> list[PriceRow]:
+        """The prices in effect at `now` of the model and of each of its versions that has its own."""
+        newest: dict[UUID | None, PriceRow] = {}
+        for row in self._prices_of.get(model, ()):
+            if row.effective_from <= now:
+                newest.setdefault(row.version_id, row)
+        return [*newest.values()]
+
+    def issuers(self) -> Iterable[IssuerRow]:
+        return self._issuers.values()
 
     def model(self, name: str) -> ModelRow | None:
         return self._model_names.get(name)
@@ -112,6 +162,12 @@ class Snapshot:
             self._keys, self._digests, self._unknown = loaded._keys, loaded._digests, loaded._unknown
         elif section == GRANTS:
             self._tenants = loaded._tenants
+        elif section == LIMITS:
+            self._limits, self._limits_of = loaded._limits, loaded._limits_of
+        elif section == PRICES:
+            self._prices, self._prices_of = loaded._prices, loaded._prices_of
+        elif section == ISSUERS:
+            self._issuers = loaded._issuers
         elif section == MODELS:
             self._models, self._model_names = loaded._models, loaded._model_names
         elif section == ENDPOINTS:
@@ -141,6 +197,12 @@ class Snapshot:
                     del self._keys[digest]
             elif section == GRANTS:
                 self._tenants.pop(object_id, None)
+            elif section == LIMITS:
+                self._forget_limit(object_id)
+            elif section == PRICES:
+                self._forget_price(object_id)
+            elif section == ISSUERS:
+                self._issuers.pop(object_id, None)
             elif section == MODELS:
                 self._forget_model(object_id)
             elif section == ENDPOINTS:
@@ -156,6 +218,19 @@ class Snapshot:
                 self._put_key(row)
             case TenantRow():
                 self._tenants[row.id] = row
+            case LimitRow():
+                self._forget_limit(row.id)
+                self._limits[row.id] = row
+                self._limits_of.setdefault(row.key_id or row.tenant_id, {})[row.id] = row
+            case PriceRow():
+                self._forget_price(row.id)
+                self._prices[row.id] = row
+                others = self._prices_of.get(row.model, ())
+                self._prices_of[row.model] = tuple(
+                    sorted((*others, row), key=lambda price: price.effective_from, reverse=True)
+                )
+            case IssuerRow():
+                self._issuers[row.id] = row
             case ModelRow():
                 self._forget_model(row.id)
                 self._models[row.id] = row
@@ -176,6 +251,27 @@ class Snapshot:
         if len(self._keys) > self._key_capacity:
             _, oldest = self._keys.popitem(last=False)
             del self._digests[oldest.id]
+
+    def _limits_about(self, owner: UUID | None, model: str) -> list[LimitRow]:
+        rows = self._limits_of.get(owner)
+        return [] if rows is None else [row for row in rows.values() if not row.model or row.model == model]
+
+    def _forget_limit(self, limit_id: UUID) -> None:
+        row = self._limits.pop(limit_id, None)
+        if row is not None:
+            owner = row.key_id or row.tenant_id
+            del self._limits_of[owner][limit_id]
+            if not self._limits_of[owner]:
+                del self._limits_of[owner]
+
+    def _forget_price(self, price_id: UUID) -> None:
+        row = self._prices.pop(price_id, None)
+        if row is not None:
+            left = tuple(price for price in self._prices_of[row.model] if price.id != price_id)
+            if left:
+                self._prices_of[row.model] = left
+            else:
+                del self._prices_of[row.model]
 
     def _forget_model(self, model_id: UUID) -> None:
         row = self._models.pop(model_id, None)

@@ -14,19 +14,25 @@ from gateway.relay.plan import Endpoint
 from gateway.relay.rows import (
     ENDPOINTS,
     GRANTS,
+    ISSUERS,
+    LIMITS,
     MODELS,
+    PRICES,
     ChangedRow,
     EndpointRow,
     KeyRow,
+    LimitRow,
     Loaded,
     LoadedKeys,
     ModelRow,
+    PriceRow,
     Row,
     SourceUnavailable,
     TenantRow,
 )
 from gpupool.selectors import ReadyEndpoint, get_endpoints, get_models, list_models, list_ready_endpoints
-from tenants.models import ApiKey, Grant, GrantEffect, LedgerMark, Tenant, TenantState
+from tenants.models import ApiKey, Grant, GrantEffect, LedgerMark, Limit, Price, Tenant, TenantState
+from tenants.policies.pricing import PriceTag
 from tenants.policies.rbac import GrantRule
 
 STATEMENT_TIMEOUT_MS = 5_000
@@ -99,6 +105,12 @@ def _rows(section: str, ids: Sequence[UUID] | None) -> Sequence[Row]:
     """Rows of a section, all of them where `ids` is None."""
     if section == GRANTS:
         return _tenant_rows(ids)
+    if section == LIMITS:
+        return _limit_rows(ids)
+    if section == PRICES:
+        return _price_rows(ids)
+    if section == ISSUERS:
+        return []
     if section == MODELS:
         return _model_rows(ids)
     if section == ENDPOINTS:
@@ -141,8 +153,53 @@ def _tenant_rows(ids: Sequence[UUID] | None) -> list[Row]:
             active=tenant.state == TenantState.ACTIVE,
             rules=tuple(rules.get(tenant.pk, ())),
             response_retention_days=tenant.response_retention_days,
+            parent_id=tenant.parent_id,
+            time_zone=tenant.time_zone,
+            sla_tier=tenant.sla_tier,
         )
         for tenant in Tenant.objects.filter(chosen)
+    ]
+
+
+def _limit_rows(ids: Sequence[UUID] | None) -> list[Row]:
+    chosen = Limit.objects.all() if ids is None else Limit.objects.filter(pk__in=ids)
+    return [
+        LimitRow(
+            id=limit.pk,
+            tenant_id=limit.tenant_id,
+            subtree=limit.subtree,
+            key_id=limit.key_id,
+            model=limit.model,
+            metric=limit.metric,
+            window=limit.window,
+            amount=limit.amount,
+            refill_per_second=limit.refill_per_second,
+            boost_amount=limit.boost_amount,
+            boost_until=limit.boost_until.timestamp() if limit.boost_until else None,
+            counts_from=limit.counts_from.timestamp(),
+            time_zone=limit.tenant.time_zone if limit.tenant else "UTC",
+        )
+        for limit in chosen.select_related("tenant")
+    ]
+
+
+def _price_rows(ids: Sequence[UUID] | None) -> list[Row]:
+    chosen = Price.objects.all() if ids is None else Price.objects.filter(pk__in=ids)
+    return [
+        PriceRow(
+            id=price.pk,
+            model=price.model,
+            version_id=price.version_id,
+            effective_from=price.effective_from.timestamp(),
+            tag=PriceTag(
+                input_micros=price.input_micros,
+                cached_input_micros=price.cached_input_micros,
+                output_micros=price.output_micros,
+                request_micros=price.request_micros,
+                gpu_second_micros=price.gpu_second_micros,
+            ),
+        )
+        for price in chosen
     ]
 
 

@@ -74,6 +74,7 @@ class AccessToken(TimeOrderedModel):
 class PrincipalKind(models.TextChoices):
     TENANT = "tenant", "Tenant"
     KEY = "key", "API key"
+    SUBJECT = "subject", "Token's subject"  # see tenants.principal
 
 
 class GrantEffect(models.TextChoices):

@@ -33,6 +33,13 @@ class UsageRecord(models.Model):
     attempts = models.PositiveSmallIntegerField(default=1)
     process_id = models.UUIDField()  # whose spool it came from
     sequence = models.BigIntegerField()  # its place in that spool
+    subject_id = models.UUIDField(null=True)  # of a token; see tenants.principal
+    cost_micros = models.BigIntegerField(default=0, db_default=0)
+    price_id = models.UUIDField(null=True)
+    # Of a `lost` row that limits counted: bounds, which the limits hold to be used. Nobody is billed for them.
+    reserved_input = models.BigIntegerField(null=True)
+    reserved_output = models.BigIntegerField(null=True)
+    reserved_micros = models.BigIntegerField(null=True)
 
     class Meta:
         indexes = [
@@ -44,13 +51,12 @@ class UsageRecord(models.Model):
         return f"{self.id} {self.outcome}"
 
 
-class UsageMinute(models.Model):
-    """Sums of usage records by tenant, key, model and minute of `started_at`."""
+class UsageSums(models.Model):
+    """What every rollup sums."""
 
     tenant_id = models.UUIDField()
     key_id = models.UUIDField(null=True)
     model = models.CharField(max_length=200)
-    minute = models.DateTimeField()
     requests = models.BigIntegerField(default=0)
     failures = models.BigIntegerField(default=0)  # failed, truncated, lost
     cancelled = models.BigIntegerField(default=0)
@@ -60,6 +66,16 @@ class UsageMinute(models.Model):
     duration_ms = models.FloatField(default=0)
     ttft_ms = models.FloatField(default=0)
     ttft_count = models.BigIntegerField(default=0)
+    cost_micros = models.BigIntegerField(default=0, db_default=0)
+
+    class Meta:
+        abstract = True
+
+
+class UsageMinute(UsageSums):
+    """Sums of usage records by tenant, key, model and minute of `started_at`."""
+
+    minute = models.DateTimeField()
 
     class Meta:
         constraints = [
@@ -76,6 +92,40 @@ class UsageMinute(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.model} {self.minute:%Y-%m-%d %H:%M}"
+
+
+class UsageHour(UsageSums):
+    """The same by the hour (UTC): the edges of a zone that is not whole hours off are minutes'."""
+
+    hour = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant_id", "key_id", "model", "hour"], name="tenants_usagehour_once", nulls_distinct=False
+            )
+        ]
+        indexes = [models.Index(fields=["hour"]), models.Index(fields=["tenant_id", "hour"])]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.model} {self.hour:%Y-%m-%d %H}"
+
+
+class UsageDay(UsageSums):
+    """The same by the day (UTC)."""
+
+    day = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant_id", "key_id", "model", "day"], name="tenants_usageday_once", nulls_distinct=False
+            )
+        ]
+        indexes = [models.Index(fields=["day"]), models.Index(fields=["tenant_id", "day"])]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.model} {self.day:%Y-%m-%d}"
 
 
 class PlatformMinute(models.Model):

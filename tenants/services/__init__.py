@@ -2,7 +2,7 @@
 
 from tenants.services.access_tokens import NewAccessToken, create_access_token, delete_access_token
 from tenants.services.audit import record_audit
-from tenants.services.errors import InvalidInput
+from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.keys import NewKey, create_api_key, digest_secret, replace_api_key, revoke_api_key
 from tenants.services.partitions import ensure_partitions
 from tenants.services.tenants import (
@@ -16,6 +16,7 @@ from tenants.services.tenants import (
 )
 
 __all__ = [
+    "Conflict",
     "InvalidInput",
     "NewAccessToken",
     "NewKey",

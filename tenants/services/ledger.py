@@ -43,6 +43,12 @@ _COLUMNS: Final = {
     "attempts": "smallint",
     "process_id": "uuid",
     "sequence": "bigint",
+    "subject_id": "uuid",
+    "cost_micros": "bigint",
+    "price_id": "uuid",
+    "reserved_input": "bigint",
+    "reserved_output": "bigint",
+    "reserved_micros": "bigint",
 }
 _INSERT_ROWS: Final = (
     f"INSERT INTO tenants_usagerecord ({', '.join(_COLUMNS)}) "  # noqa: S608  # names of our own

@@ -128,7 +128,7 @@ class Responses:
             keep = NewResponse(
                 id=request.request_id,
                 tenant_id=principal.tenant_id,
-                key_id=principal.key_id,
+                key_id=principal.pk,
                 model=parsed.model,
                 previous_id=asked.previous_id,
                 input=msgspec.json.encode(with_ids(items, request.request_id)),

@@ -1,0 +1,53 @@
+"""Calendar periods in a tenant's zone, as moments: a day may have 23, 24 or 25 hours, or begin at one o'clock."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """[start, end) in seconds since the epoch."""
+
+    start: float
+    end: float
+
+    def holds(self, now: float) -> bool:
+        return self.start <= now < self.end
+
+
+def period_at(window: str, zone: str, now: float) -> Period:
+    """The `day` or `month` of `zone` that `now` (seconds since the epoch) lies in.
+
+    Raises ValueError for another window, ZoneInfoNotFoundError for an unknown zone.
+    """
+    local = datetime.fromtimestamp(now, ZoneInfo(zone))
+    if window == "day":
+        first = datetime(local.year, local.month, local.day)  # noqa: DTZ001  # a wall clock's, of whatever zone
+        return Period(_moment(first, zone), _moment(first + timedelta(days=1), zone))
+    if window == "month":
+        years, month = divmod(local.year * 12 + local.month, 12)
+        first = datetime(local.year, local.month, 1)  # noqa: DTZ001
+        return Period(_moment(first, zone), _moment(datetime(years, month + 1, 1), zone))  # noqa: DTZ001
+    raise ValueError(f"{window} is not a calendar period")
+
+
+def _moment(wall: datetime, zone: str) -> float:
+    """When a wall clock first shows `wall` or later: midnight itself may be skipped, or come twice."""
+    at = wall.replace(tzinfo=ZoneInfo(zone), fold=0)
+    seconds = at.astimezone(UTC).timestamp()
+    if datetime.fromtimestamp(seconds, ZoneInfo(zone)).replace(tzinfo=None) == wall:
+        return seconds
+    # Skipped, so that `seconds` lies behind the gap, by no more than its length: look for its end.
+    after = wall.replace(tzinfo=ZoneInfo(zone), fold=1).utcoffset()
+    before = at.utcoffset()
+    assert before is not None
+    assert after is not None
+    low, high = seconds - (after - before).total_seconds(), seconds
+    while high - low > 1:  # the offset changes exactly once in between
+        middle = (low + high) // 2
+        if datetime.fromtimestamp(middle, ZoneInfo(zone)).utcoffset() == before:
+            low = middle
+        else:
+            high = middle
+    return high
