@@ -132,7 +132,7 @@ async def house() -> AsyncIterator[House]:
 
 
 async def test_the_first_load_is_whole(house: House) -> None:
-    assert house.snapshot.applied == {KEYS: 0, GRANTS: 1, MODELS: 0, ENDPOINTS: 0}
+    assert house.snapshot.applied == {**dict.fromkeys(SECTIONS, 0), GRANTS: 1}
     assert house.snapshot.tenant(TENANT) is not None
     house.follower.check_fresh()
 
