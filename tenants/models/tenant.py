@@ -87,6 +87,11 @@ class User(AbstractUser):
         self.email = self.email.lower()  # as people are looked up by when they log in
 
     @property
+    def active_platform_role(self) -> str:
+        """The platform role, as tenants.policies.roles asks for it; people who are deactivated have none."""
+        return self.platform_role if self.is_active else ""
+
+    @property
     def may_operate(self) -> bool:
         """May change what runs on the platform."""
         return self.is_active and self.platform_role in (PlatformRole.OPERATOR, PlatformRole.SUPERUSER)

@@ -136,12 +136,27 @@ MAY: Final[Mapping[tuple[Object, Action], frozenset[str]]] = {
 }
 
 
-def may(action: Action, on: Object, *, platform_role: str, tenant_role: str | None) -> bool:
+def may(action: Action, on: Object, *, platform_role: str, tenant_role: str | None, suspended: bool = False) -> bool:
     """Whether a person may; `tenant_role` is the one in the tenant whose thing it is, None for outsiders.
 
+    Members of a suspended tenant look, change and take away, but create nothing; platform roles are not held up.
     Roles that are unknown allow nothing.
     """
     allowed = MAY.get((on, action), frozenset())
-    return (platform_role in PLATFORM_ROLES and platform_role in allowed) or (
-        tenant_role in TENANT_ROLES and tenant_role in allowed
-    )
+    if platform_role in PLATFORM_ROLES and platform_role in allowed:
+        return True
+    if suspended and action is Action.CREATE:
+        return False
+    return tenant_role in TENANT_ROLES and tenant_role in allowed
+
+
+_RANKS: Final[Mapping[str, int]] = {VIEWER: 0, BILLING: 0, DEVELOPER: 1, ADMIN: 2, OWNER: 3}
+
+
+def may_give(role: str, *, platform_role: str, tenant_role: str | None) -> bool:
+    """Whether a person may give or take `role`: nobody reaches above their own; who operates may give any."""
+    if role not in TENANT_ROLES:
+        return False
+    if platform_role in _OPERATES:
+        return True
+    return tenant_role in _RANKS and _RANKS[role] <= _RANKS[tenant_role]
