@@ -11,15 +11,20 @@ from tenants.models.ledger import (
     UsageMinute,
     UsageRecord,
 )
+from tenants.models.notices import Channel, Delivery, Notice, Webhook
 from tenants.models.prices import Installation, Price
 from tenants.models.quota import Limit, LimitGeneration, Metric, Window
+from tenants.models.requests import AccessRequest, RequestKind
 from tenants.models.tenant import Membership, PlatformRole, SlaTier, Tenant, TenantRole, TenantState, User
 
 __all__ = [
+    "AccessRequest",
     "AccessToken",
     "ApiKey",
     "AuditEvent",
+    "Channel",
     "DeadLetter",
+    "Delivery",
     "Grant",
     "GrantEffect",
     "Installation",
@@ -28,10 +33,12 @@ __all__ = [
     "LimitGeneration",
     "Membership",
     "Metric",
+    "Notice",
     "PlatformMinute",
     "PlatformRole",
     "Price",
     "PrincipalKind",
+    "RequestKind",
     "SlaTier",
     "Tenant",
     "TenantRole",
@@ -41,5 +48,6 @@ __all__ = [
     "UsageMinute",
     "UsageRecord",
     "User",
+    "Webhook",
     "Window",
 ]

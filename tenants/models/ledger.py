@@ -45,6 +45,11 @@ class UsageRecord(models.Model):
         indexes = [
             models.Index(fields=["tenant_id", "-id"]),
             models.Index(fields=["key_id", "-id"]),
+            models.Index(  # rollups do not name subjects
+                fields=["subject_id", "-id"],
+                condition=models.Q(subject_id__isnull=False),
+                name="tenants_usagerecord_subject",
+            ),
         ]
 
     def __str__(self) -> str:
