@@ -72,7 +72,9 @@ class Delivery(TimeOrderedModel):
     user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="+")  # of an e-mail
     webhook = models.ForeignKey(Webhook, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
     state = models.CharField(
-        max_length=12, choices=[(state.value, state.value) for state in DeliveryState], default=DeliveryState.PENDING.value.value
+        max_length=12,
+        choices=[(state.value, state.value) for state in DeliveryState],
+        default=DeliveryState.PENDING.value,
     )
     attempts = models.PositiveIntegerField(default=0)
     next_attempt_at = models.DateTimeField(default=timezone.now)
@@ -88,9 +90,7 @@ class Delivery(TimeOrderedModel):
             )
         ]
         indexes = [
-            models.Index(
-                fields=["next_attempt_at"], condition=models.Q(state="pending"), name="tenants_delivery_due"
-            ),
+            models.Index(fields=["next_attempt_at"], condition=models.Q(state="pending"), name="tenants_delivery_due"),
             models.Index(fields=["webhook", "-id"]),
         ]
 
