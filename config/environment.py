@@ -270,6 +270,21 @@ class Environment:
         "GATEHOUSE_CONTROLLER_LEASE_SECONDS", "Time to live of the controller's leader lease.", default=5.0, minimum=0.5
     )
 
+    smtp_url: str | None = setting(
+        "GATEHOUSE_SMTP_URL",
+        "Mail server: smtp://user:password@host:587 (encrypted by STARTTLS; with ?tls=off not) or smtps://...; when "
+        "empty no e-mail is sent, and notices say so.",
+        default=None,
+        secret=True,
+    )
+    mail_from: str = setting("GATEHOUSE_MAIL_FROM", "Sender of e-mails.", default="gatehouse@localhost")
+    webhook_allow_private: bool = setting(
+        "GATEHOUSE_WEBHOOK_ALLOW_PRIVATE",
+        "Webhooks may point to private addresses and to http://, for networks without a way out; metadata services "
+        "of clouds never.",
+        default=False,
+    )
+
     metrics_token: str | None = setting(
         "GATEHOUSE_METRICS_TOKEN",
         "Bearer token that /metrics asks for; when empty, only this machine may read it.",

@@ -7,6 +7,7 @@ from csp.constants import NONCE
 
 from config.database import database_setting
 from config.environment import BASE_DIR, environment
+from config.mail import mail_settings
 from core.env import SettingsError
 from core.telemetry.logging import configure_logging
 
@@ -55,6 +56,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "core.api.request_ids.RequestIdMiddleware",
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -124,6 +126,8 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
 }
 WHITENOISE_USE_FINDERS = True
+
+globals().update(mail_settings(GATEHOUSE.smtp_url, GATEHOUSE.mail_from))
 
 _scratch: str = GATEHOUSE.valkey_scratch_url or ""
 CACHES: dict[str, dict[str, Any]] = {
