@@ -21,6 +21,7 @@ app.conf.update(
         "compact-lease-store": {"task": "gpupool.tasks.compact_lease_store", "schedule": 600.0},
         "prune-marks": {"task": "tenants.tasks.prune_marks", "schedule": 86_400.0},
         "delete-expired-responses": {"task": "gateway.tasks.delete_expired_responses", "schedule": 3600.0},
+        "prune-idempotency-records": {"task": "core.tasks.prune_idempotency_records", "schedule": 3600.0},
         "prune-changes": {"task": "core.tasks.prune_changes", "schedule": 600.0},
     },
 )

@@ -34,3 +34,22 @@ class Change(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["section", "epoch"], name="core_change_section_epoch")]
         indexes = [models.Index(fields=["at"])]
+
+
+class IdempotencyRecord(models.Model):
+    """The answer to one POST with an `Idempotency-Key`; see core.api.idempotency."""
+
+    person_id = models.UUIDField()
+    key_digest = models.BinaryField(max_length=32)
+    target = models.CharField(max_length=500)
+    """Method and address, to look at."""
+    request_digest = models.BinaryField(max_length=32)
+    """Of method, address and body."""
+    status = models.PositiveSmallIntegerField()
+    body = models.JSONField(null=True)
+    headers = models.JSONField(default=dict)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["person_id", "key_digest"], name="core_idempotency_key")]
+        indexes = [models.Index(fields=["created_at"])]

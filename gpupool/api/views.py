@@ -15,6 +15,8 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from core.api.paging import NewestFirst
+from core.api.request_ids import request_id_of
 from gpupool import selectors, services
 from gpupool.api.permissions import PlatformRolePermission
 from gpupool.api.serializers import (
@@ -37,7 +39,6 @@ from gpupool.api.serializers import (
 from gpupool.engines.registry import UnknownEngine, broken_plugins
 from gpupool.models import Instance, Model, ModelVersion, Node
 from tenants.actor import Actor, user_actor
-from tenants.api.paging import NewestFirst
 from tenants.models import User
 from tenants.services import InvalidInput
 
@@ -48,7 +49,7 @@ _UNCACHED: Final = {"Cache-Control": "no-store"}
 
 def _actor(request: Request) -> Actor:
     assert isinstance(request.user, User)  # the permission class let no other in
-    return user_actor(request.user.pk)
+    return user_actor(request.user.pk, request_id=request_id_of(request))
 
 
 def _parsed(serializer: type[Serializer[Any]], request: Request) -> dict[str, Any]:

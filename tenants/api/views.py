@@ -13,9 +13,10 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from core.api.paging import NewestFirst
+from core.api.request_ids import request_id_of
 from tenants import selectors, services
 from tenants.actor import Actor, user_actor
-from tenants.api.paging import NewestFirst
 from tenants.api.permissions import OperatorsChange, SignedIn
 from tenants.api.serializers import (
     KeySerializer,
@@ -36,7 +37,7 @@ def _user(request: Request) -> User:
 
 
 def _actor(request: Request) -> Actor:
-    return user_actor(_user(request).pk)
+    return user_actor(_user(request).pk, request_id=request_id_of(request))
 
 
 def _parsed(serializer: type[Serializer[Any]], request: Request) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import base64
 from io import StringIO
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -91,6 +92,10 @@ def test_suspending_and_resuming(operator: APIClient, acme: Tenant) -> None:
     assert operator.post("/api/tenants/acme/resume/").json()["state"] == "active"
 
 
+def _told(answer: Any) -> dict[str, Any]:
+    return {name: value for name, value in answer.json().items() if name != "request_id"}
+
+
 def test_outsiders_cannot_tell_a_tenant_from_none(acme: Tenant) -> None:
     key = create_api_key(acme, name="k", actor=SYSTEM).key
     outsider = _client(_user("outsider"))
@@ -98,7 +103,7 @@ def test_outsiders_cannot_tell_a_tenant_from_none(acme: Tenant) -> None:
     missing = outsider.get("/api/tenants/nobody/")
     for address in ("", "keys/", f"keys/{key.pk}/"):
         answer = outsider.get(f"/api/tenants/acme/{address}")
-        assert (answer.status_code, answer.content) == (404, missing.content)
+        assert (answer.status_code, _told(answer)) == (404, _told(missing))
     assert outsider.post("/api/tenants/acme/keys/", {"name": "x"}, format="json").status_code == 404
     assert outsider.post("/api/tenants/acme/suspend/").status_code == 404
     assert outsider.delete(f"/api/tenants/acme/keys/{key.pk}/").status_code == 404
