@@ -12,10 +12,20 @@ from tenants.models.ledger import (
     UsageRecord,
 )
 from tenants.models.notices import Channel, Delivery, Notice, Webhook
+from tenants.models.people import Invitation, LoginLink, RoleMapping
 from tenants.models.prices import Installation, Price
 from tenants.models.quota import Limit, LimitGeneration, Metric, Window
 from tenants.models.requests import AccessRequest, RequestKind
-from tenants.models.tenant import Membership, PlatformRole, SlaTier, Tenant, TenantRole, TenantState, User
+from tenants.models.tenant import (
+    Membership,
+    PlatformRole,
+    RoleSource,
+    SlaTier,
+    Tenant,
+    TenantRole,
+    TenantState,
+    User,
+)
 
 __all__ = [
     "AccessRequest",
@@ -28,9 +38,11 @@ __all__ = [
     "Grant",
     "GrantEffect",
     "Installation",
+    "Invitation",
     "LedgerMark",
     "Limit",
     "LimitGeneration",
+    "LoginLink",
     "Membership",
     "Metric",
     "Notice",
@@ -38,6 +50,8 @@ __all__ = [
     "PlatformRole",
     "Price",
     "PrincipalKind",
+    "RoleMapping",
+    "RoleSource",
     "RequestKind",
     "SlaTier",
     "Tenant",

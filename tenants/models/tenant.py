@@ -6,6 +6,7 @@ from zoneinfo import available_timezones
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.crypto import salted_hmac
 
 from core.ids import uuid7
 from core.models import TimeOrderedModel
@@ -37,6 +38,13 @@ class SlaTier(models.TextChoices):
 class TenantState(models.TextChoices):
     ACTIVE = "active", "Active"
     SUSPENDED = "suspended", "Suspended"
+
+
+class RoleSource(models.TextChoices):
+    """Who gave a role. What an identity provider's claims gave, they take away again; nothing else do they touch."""
+
+    MANUAL = "manual", "By hand"
+    CLAIMS = "claims", "By claims"
 
 
 class EmailUserManager(UserManager["User"]):
@@ -73,6 +81,8 @@ class User(AbstractUser):
     email = models.EmailField(unique=True)
     display_name = models.CharField(max_length=120, blank=True)
     platform_role = models.CharField(max_length=16, choices=PlatformRole, default=PlatformRole.NONE, blank=True)
+    platform_role_source = models.CharField(max_length=8, choices=RoleSource, default=RoleSource.MANUAL)
+    sessions_ended = models.PositiveIntegerField(default=0)  # counted up, it ends all that run
     language = models.CharField(max_length=16, blank=True)
 
     USERNAME_FIELD = "email"
@@ -85,6 +95,13 @@ class User(AbstractUser):
     def clean(self) -> None:
         super().clean()
         self.email = self.email.lower()  # as people are looked up by when they log in
+
+    def _get_session_auth_hash(self, secret: str | None = None) -> str:
+        """What sessions are bound to: the password, as Django has it, and how often sessions were ended."""
+        bound: str = super()._get_session_auth_hash(secret)  # type: ignore[misc]  # not in the stubs
+        if not self.sessions_ended:
+            return bound
+        return salted_hmac(f"sessions-{self.sessions_ended}", bound, secret=secret, algorithm="sha256").hexdigest()
 
     @property
     def active_platform_role(self) -> str:
@@ -127,6 +144,7 @@ class Membership(TimeOrderedModel):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=12, choices=TenantRole)
+    source = models.CharField(max_length=8, choices=RoleSource, default=RoleSource.MANUAL)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
