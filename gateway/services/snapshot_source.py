@@ -106,7 +106,7 @@ def _rows(section: str, ids: Sequence[UUID] | None) -> Sequence[Row]:
     if section == GRANTS:
         return _tenant_rows(ids)
     if section == LIMITS:
-        return _limit_rows(ids)
+        return limit_rows(ids)
     if section == PRICES:
         return _price_rows(ids)
     if section == ISSUERS:
@@ -161,7 +161,8 @@ def _tenant_rows(ids: Sequence[UUID] | None) -> list[Row]:
     ]
 
 
-def _limit_rows(ids: Sequence[UUID] | None) -> list[Row]:
+def limit_rows(ids: Sequence[UUID] | None) -> list[LimitRow]:
+    """Limits as the relay knows them, all of them where `ids` is None. Reads within the caller's transaction."""
     chosen = Limit.objects.all() if ids is None else Limit.objects.filter(pk__in=ids)
     return [
         LimitRow(
