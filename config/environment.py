@@ -30,6 +30,33 @@ class Environment:
     trusted_origins: tuple[str, ...] = setting(
         "GATEHOUSE_TRUSTED_ORIGINS", "Origins (scheme://host) that may post forms, when behind a proxy.", default=()
     )
+    require_mfa: str = setting(
+        "GATEHOUSE_REQUIRE_MFA",
+        "Who must have a second factor to use console, portal and, with a session, the control API: off, platform "
+        "(people with a platform role) or all.",
+        default="off",
+    )
+    oidc_issuer: str | None = setting(
+        "GATEHOUSE_OIDC_ISSUER",
+        "OpenID Connect provider that people may log in by: its issuer, https://..., as its discovery document names "
+        "it.",
+        default=None,
+    )
+    oidc_client_id: str | None = setting("GATEHOUSE_OIDC_CLIENT_ID", "What the provider knows us as.", default=None)
+    oidc_client_secret: str | None = setting(
+        "GATEHOUSE_OIDC_CLIENT_SECRET", "Our secret at the provider.", default=None, secret=True
+    )
+    oidc_client_secret_file: Path | None = setting(
+        "GATEHOUSE_OIDC_CLIENT_SECRET_FILE", "File that holds it, instead.", default=None
+    )
+    oidc_name: str = setting(
+        "GATEHOUSE_OIDC_NAME", "What the log-in page calls the provider.", default="single sign-on"
+    )
+    oidc_scopes: tuple[str, ...] = setting(
+        "GATEHOUSE_OIDC_SCOPES",
+        "What is asked of the provider, comma-separated; some tell groups only when asked for them.",
+        default=("openid", "profile", "email"),
+    )
     time_zone: str = setting(
         "GATEHOUSE_TIME_ZONE", "IANA zone of the console where no tenant's applies.", default="UTC"
     )

@@ -7,6 +7,7 @@ from csp.constants import NONCE
 
 from config.database import database_setting
 from config.environment import BASE_DIR, environment
+from config.log_in import log_in_settings
 from config.mail import mail_settings
 from core.env import SettingsError
 from core.telemetry.logging import configure_logging
@@ -46,7 +47,12 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_prometheus",
     "csp",
-    "django.contrib.admin",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "config.apps.BackofficeConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.humanize",
@@ -66,6 +72,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
@@ -77,6 +84,7 @@ AUTH_USER_MODEL = "tenants.User"
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
+globals().update(log_in_settings(GATEHOUSE))
 
 TEMPLATES = [
     {
@@ -155,12 +163,12 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         # The first one's challenge is what strangers are told with their 401; sessions have none.
         "tenants.api.authentication.AccessTokenAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
+        "tenants.api.authentication.BrowserAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "core.api.schema.ControlSchema",
     "EXCEPTION_HANDLER": "gateway.api.problems.render_problem",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }

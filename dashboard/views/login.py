@@ -8,8 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
+from dashboard.access import signed_in
 from dashboard.forms import LoginForm
 from dashboard.login_guard import PAUSE_SECONDS
+from tenants.second_factor import lacks_second_factor
 
 
 class LoginView(views.LoginView):
@@ -35,4 +37,6 @@ def backoffice(request: HttpRequest) -> HttpResponseBase:
         return redirect_to_login(request.GET.get("next") or "/backoffice/")
     if not request.user.is_staff:
         raise PermissionDenied
+    if lacks_second_factor(signed_in(request)):
+        return redirect("mfa_index")
     return redirect("/backoffice/")

@@ -1,10 +1,12 @@
 """Who uses the control API without a session."""
 
-from rest_framework.authentication import TokenAuthentication
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.authentication import SessionAuthentication, TokenAuthentication
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
+from rest_framework.request import Request
 
 from tenants import selectors
 from tenants.models import AccessToken, User
+from tenants.second_factor import lacks_second_factor
 from tenants.services import digest_secret
 
 
@@ -20,3 +22,13 @@ class AccessTokenAuthentication(TokenAuthentication):
         if not token.user.is_active:
             raise AuthenticationFailed("Invalid token.")
         return token.user, token
+
+
+class BrowserAuthentication(SessionAuthentication):
+    """The session of console and portal, under the same condition as their pages."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        found: tuple[User, None] | None = super().authenticate(request)  # type: ignore[assignment]  # of our users
+        if found is not None and lacks_second_factor(found[0]):
+            raise PermissionDenied("Set up a second factor first: this installation asks for one.")
+        return found
