@@ -2,6 +2,7 @@
 
 from tenants.models.access import AccessToken, ApiKey, Grant, GrantEffect, PrincipalKind
 from tenants.models.audit import AuditEvent
+from tenants.models.issuers import TokenIssuer
 from tenants.models.ledger import (
     DeadLetter,
     LedgerMark,
@@ -57,6 +58,7 @@ __all__ = [
     "Tenant",
     "TenantRole",
     "TenantState",
+    "TokenIssuer",
     "UsageDay",
     "UsageHour",
     "UsageMinute",

@@ -1,6 +1,7 @@
 """Keys that machines use, and grants that say which models they reach."""
 
 from datetime import datetime
+from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -31,6 +32,11 @@ class ApiKey(TimeOrderedModel):
     keep_alive = models.BooleanField(default=True)  # comments in a stream that has nothing to say yet
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    compromised_at = models.DateTimeField(null=True, blank=True)  # when it was said that others know the secret
+    known_good_at = models.DateTimeField(null=True, blank=True)  # of such a key: until when use was the owner's own
+    replaced_by = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="replaces")
+    lineage = models.UUIDField(null=True, blank=True, editable=False, db_index=True)  # of a rotated key: the first's id
+    store_conversations = models.BooleanField(default=False, db_default=False)
     last_used_at = models.DateTimeField(null=True, blank=True)
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -52,6 +58,11 @@ class ApiKey(TimeOrderedModel):
     def masked(self) -> str:
         """What may be shown of the secret."""
         return f"{self.prefix}…{self.last_four}"
+
+    @property
+    def limits_id(self) -> UUID:
+        """Under which its own limits count: a key and those it was rotated into share one budget."""
+        return self.lineage or self.pk
 
     def is_usable(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
