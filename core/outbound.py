@@ -180,6 +180,16 @@ class OutboundClient:
         self._resolve = resolve
         self._clock = clock
 
+    def check(self, url: str, *, limits: OutboundLimits | None = None) -> Target:
+        """What `fetch` would judge, without a connection: for an address that is kept. Raises OutboundError."""
+        limits = limits or OutboundLimits()
+        target = check_url(url, allow_private=limits.allow_private, allow_http=limits.allow_http)
+        try:
+            self._addresses(target, limits, _Deadline(self._clock, limits.total_seconds))
+        except TimeoutError as error:
+            raise TooSlow(f"The name {target.host} was not resolved within {limits.total_seconds:g} s.") from error
+        return target
+
     def fetch(
         self,
         url: str,
