@@ -10,23 +10,29 @@ _PROBLEM: Final = {
     "type": "object",
     "description": "Problem details (RFC 9457).",
     "properties": {
-        "type": {"type": "string"},
+        "type": {"type": "string", "description": "A URN that programs may compare, or about:blank."},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What is wrong, in a sentence."},
+        "request_id": {"type": "string", "description": "As in the header X-Request-Id, log and audit log."},
         "errors": {
             "type": "object",
             "description": "What is wrong with each field of the body; in answers with status 400.",
             "additionalProperties": {},
         },
     },
-    "required": ["type", "title", "status", "detail"],
+    "required": ["type", "title", "status", "detail", "request_id"],
 }
 _REFUSALS: Final = {
-    "400": "The body is not valid; `errors` names the fields at fault.",
+    "400": "The body or a query parameter is not valid; `errors` names the fields at fault.",
     "401": "No session and no token, or an unknown one.",
     "403": "Your role does not allow it.",
     "404": "There is no such thing, or you may not know of it.",
+    "409": "It does not fit the state things are in now; or a request with this Idempotency-Key is still running.",
+    "412": "It was changed since you read it.",
+    "415": "The body is not JSON.",
+    "422": "The Idempotency-Key was used for another request.",
+    "428": "If-Match is missing.",
 }
 
 
@@ -53,19 +59,25 @@ def describe_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     for path, operations in result["paths"].items():
         if not path.startswith("/api/"):
             continue
-        for operation in operations.values():
-            for status in _refusals(path, operation):
+        for method, operation in operations.items():
+            for status in _refusals(path, method, operation):
                 operation["responses"].setdefault(status, _response(status))
     return result
 
 
-def _refusals(path: str, operation: dict[str, Any]) -> list[str]:
-    paged = any(parameter["name"] == "cursor" for parameter in operation.get("parameters", ()))
-    found = ["401", "403"]
-    if "requestBody" in operation:
-        found.append("400")
-    if "{" in path or paged:  # a cursor that no page handed out is not there either
+def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[str]:
+    names = {parameter["name"] for parameter in operation.get("parameters", ())}
+    found = ["400", "401", "403"]
+    if "{" in path or "cursor" in names:  # a cursor that no page handed out is not there either
         found.append("404")
+    if method != "get":
+        found.append("409")
+    if "requestBody" in operation:
+        found.append("415")
+    if "If-Match" in names:
+        found += ["412", "428"]
+    if "Idempotency-Key" in names:
+        found.append("422")
     return found
 
 
