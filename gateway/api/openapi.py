@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from drf_spectacular.authentication import SessionScheme
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 
 from gateway.api.problems import MEDIA_TYPE
@@ -51,6 +52,12 @@ class GatewayKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyp
 
     def get_security_requirement(self, auto_schema: Any) -> list[dict[str, list[str]]]:
         return [{name: []} for name in self.name]  # either of them; the library would ask for both
+
+
+class BrowserScheme(SessionScheme):  # type: ignore[misc]  # drf-spectacular publishes no types; registers itself
+    """Sessions of the console, which may ask for a second factor."""
+
+    target_class = "tenants.api.authentication.BrowserAuthentication"
 
 
 def describe_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
