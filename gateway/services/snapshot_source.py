@@ -20,6 +20,7 @@ from gateway.relay.rows import (
     PRICES,
     ChangedRow,
     EndpointRow,
+    IssuerRow,
     KeyRow,
     LimitRow,
     Loaded,
@@ -31,7 +32,7 @@ from gateway.relay.rows import (
     TenantRow,
 )
 from gpupool.selectors import ReadyEndpoint, get_endpoints, get_models, list_models, list_ready_endpoints
-from tenants.models import ApiKey, Grant, GrantEffect, LedgerMark, Limit, Price, Tenant, TenantState
+from tenants.models import ApiKey, Grant, GrantEffect, LedgerMark, Limit, Price, Tenant, TenantState, TokenIssuer
 from tenants.policies.pricing import PriceTag
 from tenants.policies.rbac import GrantRule
 
@@ -110,7 +111,7 @@ def _rows(section: str, ids: Sequence[UUID] | None) -> Sequence[Row]:
     if section == PRICES:
         return _price_rows(ids)
     if section == ISSUERS:
-        return []
+        return _issuer_rows(ids)
     if section == MODELS:
         return _model_rows(ids)
     if section == ENDPOINTS:
@@ -201,6 +202,29 @@ def _price_rows(ids: Sequence[UUID] | None) -> list[Row]:
             ),
         )
         for price in chosen
+    ]
+
+
+def _issuer_rows(ids: Sequence[UUID] | None) -> list[Row]:
+    chosen = TokenIssuer.objects.all() if ids is None else TokenIssuer.objects.filter(pk__in=ids)
+    return [
+        IssuerRow(
+            id=issuer.pk,
+            issuer=issuer.issuer,
+            audiences=tuple(issuer.audiences),
+            algorithms=tuple(issuer.algorithms),
+            jwks_url=issuer.jwks_url,
+            pinned_jwks=issuer.pinned_jwks,
+            allow_private=issuer.allow_private,
+            leeway_seconds=issuer.leeway_seconds,
+            tenant_id=issuer.tenant_id,
+            tenant_claim=issuer.tenant_claim,
+            scope_claim=issuer.scope_claim,
+            role_claim=issuer.role_claim,
+            role_scopes=tuple((role, tuple(actions)) for role, actions in sorted(issuer.role_scopes.items())),
+            default_scopes=tuple(issuer.default_scopes),
+        )
+        for issuer in chosen
     ]
 
 
