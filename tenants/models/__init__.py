@@ -1,7 +1,9 @@
 """Who may do what, and what it cost."""
 
 from tenants.models.access import AccessToken, ApiKey, Grant, GrantEffect, PrincipalKind
+from tenants.models.adjustments import Adjustment, AdjustmentKind
 from tenants.models.audit import AuditEvent
+from tenants.models.configuration import ConfigurationChange
 from tenants.models.issuers import TokenIssuer
 from tenants.models.ledger import (
     DeadLetter,
@@ -17,6 +19,7 @@ from tenants.models.people import Invitation, LoginLink, RoleMapping
 from tenants.models.prices import Installation, Price
 from tenants.models.quota import Limit, LimitGeneration, Metric, Window
 from tenants.models.requests import AccessRequest, RequestKind
+from tenants.models.showback import GpuShare
 from tenants.models.tenant import (
     Membership,
     PlatformRole,
@@ -31,11 +34,15 @@ from tenants.models.tenant import (
 __all__ = [
     "AccessRequest",
     "AccessToken",
+    "Adjustment",
+    "AdjustmentKind",
     "ApiKey",
     "AuditEvent",
     "Channel",
+    "ConfigurationChange",
     "DeadLetter",
     "Delivery",
+    "GpuShare",
     "Grant",
     "GrantEffect",
     "Installation",
@@ -51,9 +58,9 @@ __all__ = [
     "PlatformRole",
     "Price",
     "PrincipalKind",
+    "RequestKind",
     "RoleMapping",
     "RoleSource",
-    "RequestKind",
     "SlaTier",
     "Tenant",
     "TenantRole",

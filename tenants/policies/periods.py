@@ -51,3 +51,19 @@ def _moment(wall: datetime, zone: str) -> float:
         else:
             high = middle
     return high
+
+
+def month_of(zone: str, now: float) -> str:
+    """The calendar month of `zone` at `now` (seconds since the epoch), such as 2026-11."""
+    return f"{datetime.fromtimestamp(now, ZoneInfo(zone)):%Y-%m}"
+
+
+def month_period(zone: str, month: str) -> Period:
+    """The moments of a month such as 2026-11 in `zone`. Raises ValueError for what is no month of this century."""
+    years, _, number = month.partition("-")
+    if not (len(month) == 7 and years.isascii() and years.isdigit() and number.isascii() and number.isdigit()):
+        raise ValueError("A month is written like 2026-11.")
+    if not 2000 <= int(years) < 2100 or not 1 <= int(number) <= 12:
+        raise ValueError("A month is one of this century, written like 2026-11.")
+    # The middle of a month is in it wherever one is.
+    return period_at("month", zone, datetime(int(years), int(number), 15, tzinfo=UTC).timestamp())
