@@ -1,4 +1,4 @@
-"""Writing the ledger: usage rows, their sums by the minute, and how far each process's rows are in.
+"""Writing the ledger: usage rows with their sums, and how far each process's rows are in.
 
 These writes are made by the system a few hundred at a time and are themselves the record of what
 happened: they leave no audit rows and bump no epoch.
@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from tenants.models import DeadLetter, LedgerMark
+from tenants.services.rollups import add_to_rollups
 from tenants.usage import UsageRow
 
 LAST_USED_GRANULARITY: Final = timedelta(minutes=1)
@@ -56,42 +57,6 @@ _INSERT_ROWS: Final = (
     "ON CONFLICT DO NOTHING RETURNING id"
 )
 
-_SUM_COLUMNS: Final = {
-    "requests": "bigint",
-    "failures": "bigint",
-    "cancelled": "bigint",
-    "input_tokens": "bigint",
-    "cached_tokens": "bigint",
-    "output_tokens": "bigint",
-    "duration_ms": "float8",
-    "ttft_ms": "float8",
-    "ttft_count": "bigint",
-}
-_MINUTE_COLUMNS: Final = {
-    "tenant_id": "uuid",
-    "key_id": "uuid",
-    "model": "text",
-    "minute": "timestamptz",
-} | _SUM_COLUMNS
-_ADD_TO_MINUTES: Final = (
-    f"INSERT INTO tenants_usageminute ({', '.join(_MINUTE_COLUMNS)}) "  # noqa: S608  # names of our own
-    f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in _MINUTE_COLUMNS.values())}) "
-    "ON CONFLICT (tenant_id, key_id, model, minute) DO UPDATE SET "
-    + ", ".join(f"{name} = tenants_usageminute.{name} + EXCLUDED.{name}" for name in _SUM_COLUMNS)
-)
-
-_PLATFORM_COLUMNS: Final = {"minute": "timestamptz", "requests": "bigint", "failures": "bigint", "tokens": "bigint"}
-_ADD_TO_PLATFORM: Final = (
-    f"INSERT INTO tenants_platformminute ({', '.join(_PLATFORM_COLUMNS)}) "  # noqa: S608  # names of our own
-    f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in _PLATFORM_COLUMNS.values())}) "
-    "ON CONFLICT (minute) DO UPDATE SET "
-    + ", ".join(f"{name} = tenants_platformminute.{name} + EXCLUDED.{name}" for name in list(_PLATFORM_COLUMNS)[1:])
-)
-_LONGEST_SECONDS: Final = 86_400.0
-"""No request is longer: a duration beyond it is a broken clock's."""
-
-_FAILURES: Final = frozenset({"failed", "truncated", "lost"})
-
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -111,31 +76,6 @@ class Progress:
 
     through: int
     done: AbstractSet[int]
-
-
-@dataclass(slots=True)
-class _Sums:
-    requests: int = 0
-    failures: int = 0
-    cancelled: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    duration_ms: float = 0.0
-    ttft_ms: float = 0.0
-    ttft_count: int = 0
-
-    def add(self, row: UsageRow) -> None:
-        self.requests += 1
-        self.failures += row.outcome in _FAILURES
-        self.cancelled += row.outcome == "cancelled"
-        self.input_tokens += row.input_tokens or 0
-        self.cached_tokens += row.cached_tokens or 0
-        self.output_tokens += row.output_tokens or 0
-        self.duration_ms += row.duration_ms or 0.0
-        if row.ttft_ms is not None:
-            self.ttft_ms += row.ttft_ms
-            self.ttft_count += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +101,7 @@ def record_usage(
     """
     inserted = _insert(rows)
     fresh = list({row.id: row for row in reversed(rows) if row.id in inserted}.values())
-    _add_to_minutes(fresh)
-    _add_to_platform(fresh)
+    add_to_rollups(fresh)
     for letter in poison:
         DeadLetter.objects.bulk_create(
             [DeadLetter(entry_id=letter.entry_id[:64], payload=letter.payload, reason=letter.reason[:2000])],
@@ -200,43 +139,6 @@ def _insert(rows: Sequence[UsageRow]) -> set[UUID]:
     with connection.cursor() as cursor:
         cursor.execute(_INSERT_ROWS, columns)
         return {row[0] for row in cursor.fetchall()}
-
-
-def _add_to_minutes(rows: Sequence[UsageRow]) -> None:
-    sums: dict[tuple[UUID, UUID | None, str, int], _Sums] = {}
-    for row in rows:
-        key = (row.tenant_id, row.key_id, row.model, int(row.started_at // 60) * 60)
-        sums.setdefault(key, _Sums()).add(row)
-    if not sums:
-        return
-    ordered = sorted(sums, key=lambda key: (key[0], str(key[1]), key[2], key[3]))  # one lock order for all drains
-    columns: list[list[object]] = [
-        [key[0] for key in ordered],
-        [key[1] for key in ordered],
-        [key[2] for key in ordered],
-        [datetime.fromtimestamp(key[3], UTC) for key in ordered],
-        *([getattr(sums[key], name) for key in ordered] for name in _SUM_COLUMNS),
-    ]
-    with connection.cursor() as cursor:
-        cursor.execute(_ADD_TO_MINUTES, columns)
-
-
-def _add_to_platform(rows: Sequence[UsageRow]) -> None:
-    sums: dict[int, _Sums] = {}
-    for row in rows:
-        ended_at = row.started_at + min((row.duration_ms or 0.0) / 1000, _LONGEST_SECONDS)
-        sums.setdefault(int(ended_at // 60) * 60, _Sums()).add(row)
-    if not sums:
-        return
-    minutes = sorted(sums)  # one lock order for all drains
-    columns: list[list[object]] = [
-        [datetime.fromtimestamp(minute, UTC) for minute in minutes],
-        [sums[minute].requests for minute in minutes],
-        [sums[minute].failures for minute in minutes],
-        [sums[minute].input_tokens + sums[minute].output_tokens for minute in minutes],
-    ]
-    with connection.cursor() as cursor:
-        cursor.execute(_ADD_TO_PLATFORM, columns)
 
 
 def _advance_marks(progress: Mapping[UUID, Progress]) -> dict[UUID, int]:
