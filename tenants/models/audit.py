@@ -18,11 +18,24 @@ class AuditEvent(TimeOrderedModel):
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
     request_id = models.CharField(max_length=64, blank=True)
+    transaction = models.BigIntegerField(null=True)
+    """PostgreSQL's number of the transaction that wrote it: what else that one wrote (ConfigurationChange) has it too.
+
+    Numbers begin anew in another cluster (dump and restore); compare times beside them.
+    """
 
     class Meta:
         indexes = [
             models.Index(fields=["tenant_id", "-id"]),
             models.Index(fields=["subject_type", "subject_id", "-id"]),
+            models.Index(
+                fields=["actor_id", "-id"], condition=models.Q(actor_id__isnull=False), name="tenants_audit_actor"
+            ),
+            # Prefixes are looked up in it, whatever the collation.
+            models.Index(
+                fields=["action", "-id"], opclasses=["varchar_pattern_ops", "uuid_ops"], name="tenants_audit_action"
+            ),
+            models.Index(fields=["request_id"], condition=~models.Q(request_id=""), name="tenants_audit_request"),
         ]
 
     def __str__(self) -> str:

@@ -35,4 +35,12 @@ def record_audit(
         tenant_id=tenant_id,
         before=dict(before or {}),
         after=dict(after or {}),
+        transaction=_Transaction(),
     )
+
+
+class _Transaction(models.Func):
+    """The number of the transaction that asks."""
+
+    template = "pg_current_xact_id()::text::bigint"
+    output_field = models.BigIntegerField()
