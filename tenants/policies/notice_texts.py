@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from tenants.policies.notices import NoticeKind
@@ -173,6 +174,9 @@ def _words(payload: Mapping[str, Any], chinese: bool) -> _Words:
         value = payload.get(name)
         if isinstance(value, int):
             words[name] = amount_text(metric, value, currency, chinese=chinese)
+    for name in ("period_start", "period_end", "ends_at"):
+        if name in payload:
+            words[name] = _moment_text(str(payload[name]), str(payload.get("time_zone", "")))
     if (window := str(payload.get("window", ""))) in _WINDOWS:
         words["window"] = _WINDOWS[window][chinese]
     if (state := str(payload.get("state", ""))) in _STATES:
@@ -180,6 +184,13 @@ def _words(payload: Mapping[str, Any], chinese: bool) -> _Words:
     if "kind" in payload:
         words["asked"] = _asked(payload, words, chinese)
     return words
+
+
+def _moment_text(iso: str, zone: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(iso):%Y-%m-%d %H:%M} {zone}".strip()
+    except ValueError:
+        return iso
 
 
 def _asked(payload: Mapping[str, Any], words: _Words, chinese: bool) -> str:
