@@ -8,6 +8,9 @@ from bench.measure import Memory, Round, SlowStreams, median
 from bench.plan import Plan
 
 OURS: Final = "gatehouse"
+LIMITED: Final = "gatehouse_limited"
+"""Ours with a key under every kind of limit, all far away."""
+
 RUST_ROUTERS: Final = ("vllm-router", "sglang-router")
 
 ROUNDS_TO_JUDGE: Final = 3
@@ -83,6 +86,7 @@ def bars(
         return Bar(title, beside(names, field), at_most=at_most, tolerance=tolerance, judged=enough)
 
     litellm = paired(rounds.get("litellm", ()), [ours], "request_us") if ours else None
+    limited = paired(rounds.get(LIMITED, ()), [ours], "request_us") if ours else None
     latency = rounded(added(ours, rounds.get("direct", ()), "half_load_ms", "p99"), 3)
     made = {
         "request_vs_vllm_router": ratio("CPU per request, x vllm-router", ("vllm-router",), "request_us", 1.0),
@@ -91,6 +95,7 @@ def bars(
         "event_vs_nginx": ratio("CPU per event, x nginx", ("nginx",), "event_us", 2.3),
         "burst_event_vs_nginx": ratio("CPU per event of a burst, x nginx", ("nginx",), "burst_event_us", 3.0, 1.15),
         "litellm_vs_request": Bar("LiteLLM's CPU per request, x ours", rounded(litellm), at_least=15.0, judged=enough),
+        "limits_vs_none": Bar("CPU per request, all limits on, x off", rounded(limited), at_most=1.2, judged=enough),
         "half_load_added_p99_ms": Bar("p99 added at half load, ms", latency, at_most=2.0, judged=enough),
     }
     many = slow.get(OURS)

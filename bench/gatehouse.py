@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.bars import LIMITED, OURS
 from bench.chats import MODEL
 from bench.house import House, HouseError
 from bench.proxies import Proxy
@@ -46,7 +47,7 @@ class Ledger:
 
 @contextlib.contextmanager
 def gatehouse(upstream_port: int, folder: Path, *, cpus: Sequence[int] | None) -> Iterator[list[Proxy]]:
-    """The relay in front of the upstream, seen with a key without a limit and with one that has an RPM limit.
+    """The relay in front of the upstream, seen with a key without a limit and with one under every kind of limit.
 
     Configures Django for this process. Raises ToolError or StartError when something does not start.
     """
@@ -84,7 +85,7 @@ def gatehouse(upstream_port: int, folder: Path, *, cpus: Sequence[int] | None) -
                 settled=ledger.settled,
                 helpers=helpers,
             )
-            for name, secret in (("gatehouse", free_key), ("gatehouse_limited", limited_key))
+            for name, secret in ((OURS, free_key), (LIMITED, limited_key))
         ]
 
 
@@ -98,10 +99,14 @@ def _settle_in(house: House, upstream_port: int) -> tuple[str, str]:
     django.setup()
     call_command("migrate", verbosity=0, interactive=False)
 
-    from bench.rows import HIGH_RPM, attach, make_key, make_tenant
+    from bench.rows import attach, limit_everything, make_key, make_tenant, price
     from tenants.services import ensure_partitions
 
     ensure_partitions()
     attach(MODEL, upstream_port)
-    tenant = make_tenant("bench", models=(MODEL,))
-    return make_key(tenant, "no limit").secret, make_key(tenant, "RPM", rpm_limit=HIGH_RPM).secret
+    price(MODEL)
+    free = make_key(make_tenant("bench", models=(MODEL,)), "no limit")
+    tenant = make_tenant("bench-limited", models=(MODEL,))
+    limited = make_key(tenant, "all limits")
+    limit_everything(tenant, limited, MODEL)
+    return free.secret, limited.secret

@@ -11,11 +11,15 @@ from gpupool.models import Instance
 from gpupool.services.attach import attach_engine
 from gpupool.services.instances import set_probed_state
 from tenants.actor import SYSTEM
-from tenants.models import Tenant
+from tenants.models import ApiKey, Tenant
+from tenants.policies.pricing import PriceTag
 from tenants.services import create_api_key, create_tenant, grant_model
+from tenants.services.departments import set_parent
+from tenants.services.limits import create_limit
+from tenants.services.prices import set_price
 
-HIGH_RPM: Final = 10_000_000
-"""A limit that is asked about each time and never reached."""
+FAR: Final = 1_000_000_000_000
+"""A limit that is counted and never reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,32 @@ def make_tenant(slug: str, *, models: tuple[str, ...]) -> Tenant:
 def make_key(tenant: Tenant, name: str, *, rpm_limit: int | None = None) -> Key:
     made = create_api_key(tenant, name=name, rpm_limit=rpm_limit, actor=SYSTEM)
     return Key(made.key.pk, made.secret)
+
+
+def price(model: str) -> None:
+    """Something, so that what requests cost is reckoned."""
+    set_price(model, PriceTag(input_micros=150_000, cached_input_micros=75_000, output_micros=600_000), actor=SYSTEM)
+
+
+def limit_everything(tenant: Tenant, key: Key, model: str) -> None:
+    """Every kind of limit on requests, at key, tenant, department and model, in nine counters."""
+    row = ApiKey.objects.get(pk=key.id)
+    department = create_tenant(slug=f"{tenant.slug}-above", name="Above", actor=SYSTEM)
+    set_parent(tenant.pk, department.pk, actor=SYSTEM)
+    for metric, window in (
+        ("requests", "minute"),
+        ("tokens", "minute"),
+        ("input_tokens", "minute"),
+        ("output_tokens", "minute"),
+    ):
+        create_limit(tenant=tenant, key=row, metric=metric, window=window, amount=FAR, actor=SYSTEM)
+    create_limit(tenant=tenant, metric="concurrency", window="standing", amount=1_000_000, actor=SYSTEM)
+    create_limit(tenant=tenant, metric="tokens", window="day", amount=FAR, actor=SYSTEM)
+    create_limit(tenant=department, subtree=True, metric="money", window="month", amount=FAR, actor=SYSTEM)
+    create_limit(tenant=tenant, model=model, metric="requests", window="day", amount=FAR, actor=SYSTEM)
+    create_limit(
+        tenant=tenant, metric="requests", window="bucket", amount=1_000_000, refill_per_second=1_000_000, actor=SYSTEM
+    )
 
 
 def attach(model: str, port: int, *, engine: str = "vllm", ready: bool = True) -> Instance:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench.bars import OURS
+from bench.bars import LIMITED, OURS
 from bench.chats import MODEL, chat
 from bench.measure import Memory, Round, SlowStreams, measure_memory, measure_round, measure_slow_streams
 from bench.peers import PEERS
@@ -25,8 +25,7 @@ RESULTS: Final = FOLDER / "results"
 LATEST: Final = RESULTS / "latest.json"
 _FIRST_SECONDS: Final = 300.0  # LiteLLM takes a minute for its first thousands
 _CAPACITY_SECONDS: Final = 3.0
-_LIMITED: Final = "gatehouse_limited"
-NAMES: Final = ("direct", *(peer.name for peer in PEERS), OURS, _LIMITED)
+NAMES: Final = ("direct", *(peer.name for peer in PEERS), OURS, LIMITED)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,7 +110,7 @@ def _measure(options: argparse.Namespace) -> dict[str, object]:
                 proxies.append(stack.enter_context(started))
             except (ToolError, StartError) as error:
                 notes.append(f"{peer.name} is skipped: {error}")
-        if names & {OURS, _LIMITED}:
+        if names & {OURS, LIMITED}:
             from bench.gatehouse import gatehouse
 
             _say("starting gatehouse")
@@ -130,7 +129,7 @@ def _all_stretches(
     other_cpus: list[int] | None,
     notes: list[str],
 ) -> dict[str, object]:
-    mine = next((proxy for proxy in proxies if proxy.name in (OURS, _LIMITED)), None)
+    mine = next((proxy for proxy in proxies if proxy.name in (OURS, LIMITED)), None)
     memory: Memory | None = None
     wanted = not options.quick if options.memory is None else options.memory
     if wanted and mine is not None:  # first, while the process is fresh
