@@ -32,6 +32,7 @@ def log_in_settings(environment: Environment) -> dict[str, Any]:
         "MFA_RECOVERY_CODES_SHOW_ONCE": True,
         "MFA_ALLOW_UNVERIFIED_EMAIL": True,
         "MFA_TOTP_ISSUER": "Gatehouse",
+        "MFA_TOTP_TOLERANCE": 1,  # codes of the 30 seconds before and after count too: clocks differ
         "MFA_RATE_LIMITS": False,
         "SOCIALACCOUNT_ADAPTER": "dashboard.accounts.adapters.ProviderAdapter",
         "SOCIALACCOUNT_LOGIN_ON_GET": True,  # a form's redirect to the provider would need it in the form-action policy

@@ -10,13 +10,15 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django_htmx.middleware import HtmxDetails
 
 from tenants import selectors
 from tenants.models import Tenant, TenantState, User
-from tenants.policies.rbac import MAY_CREATE_KEYS, MAY_MANAGE_TENANT
+from tenants.policies.roles import Action, Object, Standing, may
+from tenants.second_factor import lacks_second_factor
 
 Rest = ParamSpec("Rest")
 
@@ -27,15 +29,42 @@ class PortalAccess:
 
     user: User
     tenant: Tenant
-    role: str | None  # None: a platform role looks in, and only looks
+    role: str | None  # None: a platform role looks in
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.user.active_platform_role, self.role)
+
+    def may(self, action: Action, on: Object) -> bool:
+        """Whether they may do `action` to the tenant's `on`."""
+        return may(
+            action,
+            on,
+            platform_role=self.user.active_platform_role,
+            tenant_role=self.role,
+            suspended=self.tenant.state == TenantState.SUSPENDED,
+        )
+
+    def require(self, action: Action, on: Object) -> None:
+        """Raises PermissionDenied unless they may."""
+        if not self.may(action, on):
+            raise PermissionDenied
 
     @property
     def may_create_keys(self) -> bool:
-        return self.role in MAY_CREATE_KEYS and self.tenant.state == TenantState.ACTIVE
+        return self.may(Action.CREATE, Object.KEY)
+
+    @property
+    def may_see_invitations(self) -> bool:
+        return self.may(Action.VIEW, Object.INVITATION)
+
+    @property
+    def may_invite(self) -> bool:
+        return self.may(Action.CREATE, Object.INVITATION)
 
     def may_revoke(self, created_by: object) -> bool:
         """Those who manage the tenant revoke any key; a developer the ones they made."""
-        return self.role in MAY_MANAGE_TENANT or (self.role in MAY_CREATE_KEYS and created_by == self.user.pk)
+        return self.may(Action.DELETE, Object.OWN_KEY if created_by == self.user.pk else Object.KEY)
 
 
 def signed_in(request: HttpRequest) -> User:
@@ -46,17 +75,34 @@ def signed_in(request: HttpRequest) -> User:
     return user
 
 
-def _for_people(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """For people who are logged in; kept in no cache, so that nothing stays to be seen after logging out."""
+def people_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """For everyone who is logged in."""
+    return _for_people(view)
+
+
+def own_security_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """For everyone who is logged in, also those who have to set up a second factor before anything else."""
+    return _for_people(view, settled=True)
+
+
+def _for_people(view: Callable[..., HttpResponseBase], *, settled: bool = False) -> Callable[..., HttpResponseBase]:
+    """For people who are logged in; kept in no cache, so that nothing stays to be seen after logging out.
+
+    Who lacks a second factor that this installation asks for is led to where it is set up, unless `settled`.
+    """
 
     @never_cache
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: object, **kwargs: object) -> HttpResponseBase:
+        response: HttpResponseBase
         if request.user.is_authenticated:
-            return view(request, *args, **kwargs)
-        response = redirect_to_login(request.get_full_path())
+            if settled or not lacks_second_factor(signed_in(request)):
+                return view(request, *args, **kwargs)
+            response = redirect("mfa_index")
+        else:
+            response = redirect_to_login(request.get_full_path())
         if HtmxDetails(request):  # following it would put the whole log-in page into the page's dialog
-            return HttpResponse(headers={"HX-Redirect": response.url})
+            return HttpResponse(headers={"HX-Redirect": response["Location"]})
         return response
 
     return guarded

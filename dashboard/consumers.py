@@ -7,12 +7,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from channels.auth import get_user
+from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from dashboard.publisher import Subscription, console_publisher
 from tenants.models import User
+from tenants.second_factor import lacks_second_factor
 
 CLOSE_DENIED: Final = 4403
 """Close code of a viewer who may not, or no longer, watch; pages then stop trying."""
@@ -70,7 +72,12 @@ class ConsoleConsumer(AsyncWebsocketConsumer):
             return False
         store = import_module(settings.SESSION_ENGINE).SessionStore(key)
         user = await get_user({**self.scope, "session": store})
-        return isinstance(user, User) and user.may_read_platform
+        return isinstance(user, User) and user.may_read_platform and not await self._lacks_second_factor(user)
+
+    @staticmethod
+    @database_sync_to_async
+    def _lacks_second_factor(user: User) -> bool:
+        return lacks_second_factor(user)
 
 
 def is_same_origin(scope: Mapping[str, Any]) -> bool:

@@ -1,15 +1,14 @@
 """Where people land after logging in."""
 
-from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 
-from dashboard.access import signed_in
+from dashboard.access import people_page, signed_in
 from tenants.selectors import list_tenants_for
 
 
-@login_required
-def start(request: HttpRequest) -> HttpResponse:
+@people_page
+def start(request: HttpRequest) -> HttpResponseBase:
     """The console for platform roles, else the first tenant's portal, else a page that says whom to ask."""
     user = signed_in(request)
     if user.may_read_platform:

@@ -28,7 +28,7 @@ class BrowserAuthentication(SessionAuthentication):
     """The session of console and portal, under the same condition as their pages."""
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
-        found: tuple[User, None] | None = super().authenticate(request)  # type: ignore[assignment]  # of our users
+        found: tuple[User, None] | None = super().authenticate(request)
         if found is not None and lacks_second_factor(found[0]):
             raise PermissionDenied("Set up a second factor first: this installation asks for one.")
         return found

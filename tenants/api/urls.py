@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from tenants.api import views
+from tenants.api import members, people, views
 
 urlpatterns = [
     path("tenants/", views.TenantListView.as_view()),
@@ -11,4 +11,13 @@ urlpatterns = [
     path("tenants/<slug:slug>/resume/", views.TenantResumeView.as_view()),
     path("tenants/<slug:slug>/keys/", views.KeyListView.as_view()),
     path("tenants/<slug:slug>/keys/<uuid:key_id>/", views.KeyView.as_view()),
+    path("tenants/<slug:slug>/members/", members.MemberListView.as_view()),
+    path("tenants/<slug:slug>/members/<uuid:user_id>/", members.MemberView.as_view()),
+    path("tenants/<slug:slug>/invitations/", members.InvitationListView.as_view()),
+    path("tenants/<slug:slug>/invitations/<uuid:invitation_id>/", members.InvitationView.as_view()),
+    path("people/", people.PersonListView.as_view()),
+    path("people/<uuid:user_id>/", people.PersonView.as_view()),
+    path("people/<uuid:user_id>/reset-second-factor/", people.SecondFactorResetView.as_view()),
+    path("role-mappings/", people.RoleMappingListView.as_view()),
+    path("role-mappings/<uuid:mapping_id>/", people.RoleMappingView.as_view()),
 ]

@@ -6,7 +6,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
-from rest_framework.exceptions import NotFound, PermissionDenied, ValidationError
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,7 +17,8 @@ from core.api.paging import NewestFirst
 from core.api.request_ids import request_id_of
 from tenants import selectors, services
 from tenants.actor import Actor, user_actor
-from tenants.api.permissions import OperatorsChange, SignedIn
+from tenants.api.access import platform_access, tenant_access
+from tenants.api.permissions import SignedIn
 from tenants.api.serializers import (
     KeySerializer,
     KeyWithSecretSerializer,
@@ -27,7 +28,7 @@ from tenants.api.serializers import (
     TenantSerializer,
 )
 from tenants.models import ApiKey, Tenant, TenantState, User
-from tenants.policies.rbac import MAY_CREATE_KEYS, MAY_MANAGE_TENANT
+from tenants.policies.roles import Action, Object
 from tenants.services import InvalidInput
 
 
@@ -58,7 +59,7 @@ def _tenant(request: Request, slug: str) -> Tenant:
 class TenantListView(ListAPIView[Tenant]):
     """Tenants that one belongs to; all of them for platform roles."""
 
-    permission_classes = (OperatorsChange,)
+    permission_classes = (SignedIn,)
     serializer_class = TenantSerializer
     pagination_class = NewestFirst
 
@@ -68,6 +69,7 @@ class TenantListView(ListAPIView[Tenant]):
     @extend_schema(request=NewTenantSerializer, responses={201: TenantSerializer})
     def post(self, request: Request) -> Response:
         """Create a tenant; operators only."""
+        platform_access(request, Action.CREATE, Object.NEW_TENANT)
         try:
             tenant = services.create_tenant(actor=_actor(request), **_parsed(NewTenantSerializer, request))
         except InvalidInput as error:
@@ -88,10 +90,7 @@ class TenantView(APIView):
     @extend_schema(request=TenantChangeSerializer, responses=TenantSerializer)
     def patch(self, request: Request, slug: str) -> Response:
         """Change how long its stored responses are kept; for its owners and admins, and for operators."""
-        tenant = _tenant(request, slug)
-        user = _user(request)
-        if not (user.may_operate or selectors.get_role(user, tenant) in MAY_MANAGE_TENANT):
-            raise PermissionDenied("Your role in this tenant may not change it.")
+        tenant, _ = tenant_access(request, slug, Action.CHANGE, Object.TENANT)
         days = _parsed(TenantChangeSerializer, request)["response_retention_days"]
         try:
             tenant = services.set_response_retention(tenant, days, actor=_actor(request))
@@ -107,9 +106,7 @@ class _TenantStateView(APIView):
     @extend_schema(request=None, responses=TenantSerializer)
     def post(self, request: Request, slug: str) -> Response:
         """Operators only; in force within a second everywhere."""
-        tenant = _tenant(request, slug)  # outsiders are told 404 before 403
-        if not _user(request).may_operate:
-            raise PermissionDenied(OperatorsChange.message)
+        tenant, _ = tenant_access(request, slug, Action.CHANGE, Object.SUSPENSION)
         tenant = services.set_tenant_state(tenant.pk, self.state, actor=_actor(request))
         return Response(TenantSerializer(tenant).data)
 
@@ -147,15 +144,10 @@ class KeyListView(ListAPIView[ApiKey]):
     @extend_schema(request=NewKeySerializer, responses={201: KeyWithSecretSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Create a key; the answer is the only place where its secret is."""
-        tenant = _tenant(request, slug)
-        user = _user(request)
-        if not (user.may_operate or selectors.get_role(user, tenant) in MAY_CREATE_KEYS):
-            raise PermissionDenied("Your role in this tenant may not create keys.")
-        if tenant.state != TenantState.ACTIVE and not user.may_operate:
-            raise PermissionDenied("This tenant is suspended.")
+        tenant, _ = tenant_access(request, slug, Action.CREATE, Object.KEY)
         try:
             new = services.create_api_key(
-                tenant, actor=_actor(request), created_by=user.pk, **_parsed(NewKeySerializer, request)
+                tenant, actor=_actor(request), created_by=_user(request).pk, **_parsed(NewKeySerializer, request)
             )
         except InvalidInput as error:
             raise ValidationError({error.field: [error.message]}) from error
@@ -177,11 +169,8 @@ class KeyView(APIView):
     def delete(self, request: Request, slug: str, key_id: UUID) -> Response:
         """Revoke it, within a second everywhere; it stays listed. Revoking twice changes nothing."""
         key = self._key(request, slug, key_id)
-        user = _user(request)
-        role = selectors.get_role(user, key.tenant)
-        own = role in MAY_CREATE_KEYS and key.created_by_id == user.pk
-        if not (user.may_operate or role in MAY_MANAGE_TENANT or own):
-            raise PermissionDenied("Your role in this tenant may not revoke this key.")
+        own = key.created_by_id == _user(request).pk
+        tenant_access(request, slug, Action.DELETE, Object.OWN_KEY if own else Object.KEY)
         services.revoke_api_key(key.pk, actor=_actor(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -10,6 +10,7 @@ from django.utils.crypto import salted_hmac
 
 from core.ids import uuid7
 from core.models import TimeOrderedModel
+from tenants.policies.roles import Action, Object, may
 
 
 class PlatformRole(models.TextChoices):
@@ -111,12 +112,12 @@ class User(AbstractUser):
     @property
     def may_operate(self) -> bool:
         """May change what runs on the platform."""
-        return self.is_active and self.platform_role in (PlatformRole.OPERATOR, PlatformRole.SUPERUSER)
+        return may(Action.CHANGE, Object.POOL, platform_role=self.active_platform_role, tenant_role=None)
 
     @property
     def may_read_platform(self) -> bool:
         """May see the whole platform."""
-        return self.is_active and self.platform_role != PlatformRole.NONE
+        return may(Action.VIEW, Object.POOL, platform_role=self.active_platform_role, tenant_role=None)
 
 
 def validate_time_zone(value: str) -> None:

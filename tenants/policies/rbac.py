@@ -55,7 +55,3 @@ def is_allowed(
                 return False
             allowed = True
     return allowed
-
-
-MAY_CREATE_KEYS: Final = frozenset({"owner", "admin", "developer"})
-MAY_MANAGE_TENANT: Final = frozenset({"owner", "admin"})

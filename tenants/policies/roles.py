@@ -3,7 +3,8 @@
 Machines have scopes and grants instead; see tenants.policies.rbac.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -57,6 +58,7 @@ class Object(StrEnum):
     PLATFORM_AUDIT = "platform_audit"
     RECONCILIATION = "reconciliation"
     CONFIGURATION = "configuration"  # rolled back by epoch
+    POOL = "pool"  # models, engines, instances, nodes
 
 
 _ALL: Final = frozenset({OWNER, ADMIN, DEVELOPER, VIEWER, BILLING, SUPERUSER, OPERATOR, READ_ONLY})
@@ -133,6 +135,10 @@ MAY: Final[Mapping[tuple[Object, Action], frozenset[str]]] = {
     (Object.RECONCILIATION, _V): _PLATFORM_READS,
     (Object.CONFIGURATION, _V): _PLATFORM_READS,
     (Object.CONFIGURATION, _W): _OPERATES,
+    (Object.POOL, _V): _PLATFORM_READS,
+    (Object.POOL, _C): _OPERATES,
+    (Object.POOL, _W): _OPERATES,
+    (Object.POOL, _D): _OPERATES,
 }
 
 
@@ -151,12 +157,30 @@ def may(action: Action, on: Object, *, platform_role: str, tenant_role: str | No
 
 
 _RANKS: Final[Mapping[str, int]] = {VIEWER: 0, BILLING: 0, DEVELOPER: 1, ADMIN: 2, OWNER: 3}
+_PLATFORM_RANKS: Final[Mapping[str, int]] = {READ_ONLY: 0, OPERATOR: 1, SUPERUSER: 2}
 
 
-def may_give(role: str, *, platform_role: str, tenant_role: str | None) -> bool:
-    """Whether a person may give or take `role`: nobody reaches above their own; who operates may give any."""
-    if role not in TENANT_ROLES:
-        return False
-    if platform_role in _OPERATES:
-        return True
-    return tenant_role in _RANKS and _RANKS[role] <= _RANKS[tenant_role]
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Someone's roles: the platform's, "" for none, and the one in the tenant in question, None for outsiders."""
+
+    platform_role: str
+    tenant_role: str | None
+
+    def may_give(self, role: str) -> bool:
+        """Whether they may give or take the tenant's `role`: none above their own; who operates, any."""
+        if role not in TENANT_ROLES:
+            return False
+        if self.platform_role in _OPERATES:
+            return True
+        return self.tenant_role in (OWNER, ADMIN) and _RANKS[role] <= _RANKS[self.tenant_role]
+
+
+def highest(roles: Iterable[str]) -> str | None:
+    """The role of these, all of a tenant or all of the platform, that allows most; None of none.
+
+    Viewer and billing rank alike; the name decides then, so that the answer does not hang on an order.
+    """
+    ranks = {**_RANKS, **_PLATFORM_RANKS}
+    known = [role for role in roles if role in ranks]
+    return max(known, key=lambda role: (ranks[role], role)) if known else None

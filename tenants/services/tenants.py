@@ -18,6 +18,7 @@ from tenants.models import (
     Membership,
     PlatformRole,
     PrincipalKind,
+    RoleSource,
     SlaTier,
     Tenant,
     TenantRole,
@@ -136,8 +137,8 @@ def add_member(tenant: Tenant, user: User, *, role: TenantRole, actor: Actor) ->
     )
     before = {} if created else {"role": membership.role}
     if created or membership.role != role:
-        membership.role = role
-        membership.save(update_fields=["role"])
+        membership.role, membership.source = role, RoleSource.MANUAL
+        membership.save(update_fields=["role", "source"])
         record_audit(
             "membership.set",
             subject=membership,

@@ -102,8 +102,8 @@ def test_viewer_and_billing_make_no_keys(client: Client, acme: Tenant, name: str
     assert not ApiKey.objects.exists()
 
 
-def test_platform_role_looks_but_makes_no_keys(client: Client, acme: Tenant) -> None:
-    client.force_login(person("olga", platform_role="operator"))
+def test_read_only_platform_role_looks_but_makes_no_keys(client: Client, acme: Tenant) -> None:
+    client.force_login(person("rita", platform_role="read_only"))
     assert client.get("/t/acme/keys/").status_code == 200
     assert client.post("/t/acme/keys/new/", {"name": "mine"}).status_code == 403
 
