@@ -18,9 +18,10 @@ from core.bus import EPOCH_CHANNEL
 from core.clock import SystemClock
 from core.env import SettingsError
 from core.ids import uuid7
+from core.outbound import OutboundClient
 from core.telemetry import metrics
 from core.tls import engine_context
-from gateway.authentication import ApiKeyAuthentication
+from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.adopt import Adopter
 from gateway.relay.carrier import Carrier
@@ -44,6 +45,8 @@ from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
 from gateway.relay.spool import Spool, SpoolFull
 from gateway.relay.stored import StoredResponses
+from gateway.relay.tokens.book import TokenBook
+from gateway.relay.tokens.keysets import KeySets
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from gateway.relay.valkey import ValkeyClient
 from gateway.services.drain import LedgerDrain
@@ -65,7 +68,9 @@ class RelayRuntime:
         self._environment = environment
         self._clock = SystemClock()
         self.snapshot = Snapshot()
-        self.authentication = ApiKeyAuthentication(self.snapshot, time.time)
+        self._keysets = KeySets(OutboundClient(), self.snapshot.issuers, clock=self._clock)
+        tokens = TokenBook(self.snapshot, self._keysets, time.time)
+        self.authentication = MachineAuthentication(self.snapshot, time.time, tokens)
         self.permission = InferencePermission(self.snapshot, time.time)
         # One for each client at most: a smaller pool would be a queue that no deadline knows of.
         self.memory = MemoryBudget(environment.relay_memory_bytes, on_miss=metrics.memory_misses.labels(door).inc)
@@ -148,6 +153,7 @@ class RelayRuntime:
         if env.valkey_scratch_url:
             self._spawn(_follow_hints(env.valkey_scratch_url, self._follower))
         await self._follower.start()
+        self._spawn(self._keysets.run())
         balancer = Balancer(self.snapshot, clock=self._clock, random=random.random, retry_share=env.retry_share)
         self._spawn(Housekeeping(balancer, self.upstream).run())
         self._responses = DatabaseResponseStore()
@@ -180,6 +186,7 @@ class RelayRuntime:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.upstream.aclose()
         await self._follower.stop()
+        await self._keysets.aclose()
         await self._responses.aclose()
         if self._outbox is not None:
             await self._limit_client.close()

@@ -1,25 +1,34 @@
 """Who makes a request. One object for both doors: DRF's request and the relay's SlimRequest.
 
-It only looks into the snapshot; both doors first await `Follower.resolve`, so that the key is there.
+It only looks into the snapshot and the book of tokens; both doors first await `Pipeline.resolve`, so that the key or
+the verdict is there.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import structlog
 from rest_framework.authentication import BaseAuthentication
 
 from core.errors import InvalidApiKey, SnapshotStale, Unauthenticated
+from core.telemetry.seldom import Seldom
 from gateway.relay.plan import SlimRequest
 from gateway.relay.rows import KeyRow
 from gateway.relay.snapshot import Snapshot, digest_credential
+from gateway.relay.tokens.book import TokenBook
+from gateway.relay.tokens.claims import Claims
+from gateway.relay.tokens.verify import looks_like_token
 from tenants.principal import Principal
+
+logger = structlog.get_logger(__name__)
 
 _SCHEME: Final = "bearer"
 _KNOWN_CAP: Final = 10_000
 
 
 def read_credential(request: Any) -> str:
-    """The key that a request carries as `Authorization: Bearer KEY`, or else as Anthropic's `x-api-key: KEY`.
+    """The key or token that a request carries as `Authorization: Bearer KEY`, or else as Anthropic's `x-api-key: KEY`.
 
     `request` is a SlimRequest or DRF's Request. Raises Unauthenticated without one, or with two that differ.
     """
@@ -44,53 +53,99 @@ def read_credential(request: Any) -> str:
     return credential
 
 
-class ApiKeyAuthentication(BaseAuthentication):
-    """API keys, from the snapshot. `now`: seconds since the epoch."""
+class MachineAuthentication(BaseAuthentication):
+    """API keys from the snapshot, and tokens from what was found out about them. `now`: seconds since the epoch."""
 
-    def __init__(self, snapshot: Snapshot, now: Callable[[], float]) -> None:
+    def __init__(self, snapshot: Snapshot, now: Callable[[], float], tokens: TokenBook | None = None) -> None:
         self._snapshot = snapshot
         self._now = now
-        self._known: dict[str, tuple[Principal, KeyRow]] = {}  # by digest, as of a version of the snapshot
+        self._tokens = tokens
+        # By digest, as of a version of the snapshot, with what it was made from.
+        self._known: dict[str, tuple[Principal, KeyRow | Claims]] = {}
         self._known_at = -1
+        self._lines = Seldom()
 
     def credential(self, request: Any) -> str:
         """See `read_credential`."""
         return read_credential(request)
 
-    def authenticate(self, request: Any) -> tuple[Principal, KeyRow]:
-        """The principal and its key's row.
+    def knows(self, digest: str) -> bool:
+        """Whether `identify` can answer for this digest without anything being awaited before."""
+        return self._snapshot.knows(digest) or (self._tokens is not None and self._tokens.knows(digest))
 
-        Raises Unauthenticated without a key, InvalidApiKey for an unknown, revoked or expired one, and
-        SnapshotStale when its tenant is not known here (yet).
+    async def resolve_token(self, digest: str, credential: str) -> bool:
+        """Find out about a token; False for what is none. Raises KeysUnavailable where nobody can say."""
+        if self._tokens is None or not looks_like_token(credential):
+            return False
+        await self._tokens.resolve(digest, credential)
+        return True
+
+    def authenticate(self, request: Any) -> tuple[Principal, KeyRow | Claims]:
+        """The principal, and the key's row or the token's claims.
+
+        Raises Unauthenticated without a credential, InvalidApiKey for a key that is unknown, revoked or expired and a
+        token that is not believed, and SnapshotStale when its tenant is not known here (yet).
         """
-        return self.identify(digest_credential(read_credential(request)))
+        credential = read_credential(request)
+        digest = digest_credential(credential)
+        if self._tokens is not None and looks_like_token(credential) and not self._tokens.knows(digest):
+            raise SnapshotStale(retry_after_seconds=1)  # its issuer changed since it was resolved
+        return self.identify(digest)
 
-    def identify(self, digest: str) -> tuple[Principal, KeyRow]:
+    def identify(self, digest: str) -> tuple[Principal, KeyRow | Claims]:
         """The same, for a credential whose digest is known already."""
         row = self._snapshot.key(digest)
-        if row is None or row.revoked or (row.expires_at is not None and row.expires_at <= self._now()):
+        source: KeyRow | Claims | None = row
+        if row is None:
+            source = self._tokens.claims(digest) if self._tokens is not None else None
+        elif row.revoked or (row.expires_at is not None and row.expires_at <= self._now()):
+            raise InvalidApiKey()
+        if source is None:
             raise InvalidApiKey()
         if self._known_at != self._snapshot.version:
             self._known.clear()
             self._known_at = self._snapshot.version
         known = self._known.get(digest)
-        if known is not None and known[1] is row:
+        if known is not None and known[1] is source:
             return known
+        principal = self._of_key(source) if isinstance(source, KeyRow) else self._of_token(source)
+        if len(self._known) >= _KNOWN_CAP:
+            self._known.clear()
+        known = self._known[digest] = (principal, source)
+        return known
+
+    def _of_key(self, row: KeyRow) -> Principal:
         tenant = self._snapshot.tenant(row.tenant_id)
         if tenant is None:
             raise SnapshotStale(retry_after_seconds=1)
-        principal = Principal(
+        return Principal(
             tenant_id=row.tenant_id,
             tenant_slug=tenant.slug,
             key_id=row.id,
             scopes=row.scopes,
             allowed_models=row.allowed_models,
             rpm_limit=row.rpm_limit,
+            lineage=row.lineage,
+            keep_alive=row.keep_alive,
+            store_conversations=row.store_conversations,
         )
-        if len(self._known) >= _KNOWN_CAP:
-            self._known.clear()
-        known = self._known[digest] = (principal, row)
-        return known
+
+    def _of_token(self, claims: Claims) -> Principal:
+        tenant = self._snapshot.tenant_named(claims.tenant)
+        if tenant is None:
+            if (held_back := self._lines.due(time.monotonic())) is not None:
+                logger.info("token_refused", reason="unknown_tenant", subject_id=str(claims.subject_id), more=held_back)
+            raise InvalidApiKey()
+        return Principal(
+            tenant_id=tenant.id,
+            tenant_slug=tenant.slug,
+            key_id=None,
+            scopes=claims.scopes,
+            allowed_models=(),
+            rpm_limit=None,
+            subject_id=claims.subject_id,
+            expires_at=claims.expires_at,
+        )
 
     def authenticate_header(self, request: Any) -> str:
         return 'Bearer realm="gatehouse"'

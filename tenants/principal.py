@@ -18,7 +18,10 @@ class Principal(msgspec.Struct, frozen=True):
     allowed_models: tuple[str, ...]  # fnmatch patterns; empty: whatever the tenant is granted
     rpm_limit: int | None  # requests a minute; None: no limit of its own
     subject_id: UUID | None = None  # of a token; see `subject_uuid`
-    expires_at: float | None = None  # seconds since the epoch; of a token
+    expires_at: float | None = None  # seconds since the epoch; of a token, its issuer's leeway included
+    lineage: UUID | None = None  # of a key that others were rotated into, or that was: the first one's id
+    keep_alive: bool = True  # comments may be sent while a stream has nothing to say
+    store_conversations: bool = False
 
     @property
     def is_authenticated(self) -> bool:
@@ -27,6 +30,11 @@ class Principal(msgspec.Struct, frozen=True):
     @property
     def pk(self) -> UUID:
         return self.key_id or self.subject_id or self.tenant_id
+
+    @property
+    def limits_id(self) -> UUID | None:
+        """Whose own limits hold: a key and those it was rotated into share one budget. None for a token."""
+        return self.lineage or self.key_id
 
 
 def subject_uuid(issuer: str, subject: str) -> UUID:

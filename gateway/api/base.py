@@ -27,7 +27,7 @@ from core.errors import GatehouseError, MethodNotAllowed, NoReadyInstance
 from core.telemetry.metrics import record_refusal
 from gateway.api.http import error_response, open_response, set_headers, slim_request
 from gateway.api.runtime import current_runtime, installed_runtime
-from gateway.authentication import ApiKeyAuthentication
+from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.context import logged_as
 from gateway.relay.dialects.base import id_headers
@@ -59,7 +59,7 @@ class RequestLimitThrottle(BaseThrottle):
 class InferenceView(APIView):
     """Base of the views behind a gateway key. `api` says what right it takes, and the words of its errors."""
 
-    authentication_classes: Sequence[type[BaseAuthentication]] = [ApiKeyAuthentication]
+    authentication_classes: Sequence[type[BaseAuthentication]] = [MachineAuthentication]
     permission_classes = [InferencePermission]
     throttle_classes = [RequestLimitThrottle]
     renderer_classes = [JSONRenderer]
@@ -71,7 +71,7 @@ class InferenceView(APIView):
     def get_authenticators(self) -> list[BaseAuthentication]:
         """The process's one authentication object; before start-up one that knows no key."""
         runtime = installed_runtime()
-        return [runtime.authentication if runtime else ApiKeyAuthentication(Snapshot(), time.time)]
+        return [runtime.authentication if runtime else MachineAuthentication(Snapshot(), time.time)]
 
     def get_permissions(self) -> list[BasePermission]:
         runtime = installed_runtime()

@@ -40,7 +40,7 @@ _REFUSALS: Final = {
 class GatewayKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
     """API keys, as OpenAI's clients send them or as Anthropic's do."""
 
-    target_class = "gateway.authentication.ApiKeyAuthentication"
+    target_class = "gateway.authentication.MachineAuthentication"
     name = ["gatewayKey", "gatewayKeyHeader"]  # the library's own way
 
     def get_security_definition(self, auto_schema: Any) -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from core.errors import Unavailable
-from gateway.authentication import ApiKeyAuthentication
+from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.carrier import Carrier
 from gateway.relay.exchange import Exchange
@@ -21,7 +21,7 @@ class DoorRuntime(Protocol):
         """Decides about requests."""
 
     @property
-    def authentication(self) -> ApiKeyAuthentication:
+    def authentication(self) -> MachineAuthentication:
         """The object that the pipeline uses too."""
 
     @property

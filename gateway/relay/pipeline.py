@@ -25,7 +25,7 @@ from gateway.relay.plan import (
     Work,
 )
 from gateway.relay.routes import ENGINE_PATHS, OIP_MODELS
-from gateway.relay.rows import KeyRow, ModelRow
+from gateway.relay.rows import ModelRow
 from gateway.relay.snapshot import digest_credential
 from gateway.relay.splice import parse_body
 from gateway.relay.timeouts import client_timeout_seconds
@@ -38,13 +38,19 @@ _NO_INSTANCE_RETRY_SECONDS: Final = 5.0
 
 
 class Authentication(Protocol):
-    """gateway.authentication.ApiKeyAuthentication, as the pipeline needs it."""
+    """gateway.authentication.MachineAuthentication, as the pipeline needs it."""
 
     def credential(self, request: SlimRequest) -> str:
-        """The key that the request carries. Raises Unauthenticated."""
+        """The key or token that the request carries. Raises Unauthenticated."""
 
-    def identify(self, digest: str) -> tuple[Principal, KeyRow]:
-        """Who the key of that digest is; it has been resolved. Raises GatehouseError."""
+    def knows(self, digest: str) -> bool:
+        """Whether `identify` can answer without anything being awaited before."""
+
+    async def resolve_token(self, digest: str, credential: str) -> bool:
+        """Find out about a token; False for what is none. Raises KeysUnavailable."""
+
+    def identify(self, digest: str) -> tuple[Principal, object]:
+        """Who the credential of that digest is; it has been resolved. Raises GatehouseError."""
 
 
 class Permission(Protocol):
@@ -120,9 +126,9 @@ class Pipeline:
         try:
             self._follower.check_fresh()
             digest = digest_credential(self._authentication.credential(request))
-            if not self._follower.snapshot.knows(digest):
+            if not self._authentication.knows(digest):
                 return None
-            principal, key = self._authentication.identify(digest)
+            principal, _ = self._authentication.identify(digest)
             if principal.rpm_limit is not None or request.api not in ENGINE_PATHS:
                 return None
             action = action_of(request.api)
@@ -133,7 +139,7 @@ class Pipeline:
             ticket = self._tickets.open(request, principal, work.parsed)
         except GatehouseError:
             return None  # `prepare` comes to the same, and counts it
-        return Ready(request, principal, work, picker, ticket, [], key.keep_alive, timeout)
+        return Ready(request, principal, work, picker, ticket, [], principal.keep_alive, timeout)
 
     async def models(self, request: SlimRequest) -> bytes:
         """The body of /v1/models, /v1/models/{id} or /v2/models/{id}[/ready], by the request's path.
@@ -141,7 +147,7 @@ class Pipeline:
         Raises GatehouseError.
         """
         try:
-            principal, _ = await self._authenticate(request)
+            principal = await self._authenticate(request)
             self._permission.check_principal(principal)
             if request.path.startswith(OIP_MODELS):
                 return self._about_model(principal, request.path.removeprefix(OIP_MODELS))
@@ -156,18 +162,21 @@ class Pipeline:
         return msgspec.json.encode(_ModelEntry(row.name, row.created))
 
     async def resolve(self, credential: str) -> str:
-        """Make sure that authentication can answer for this key; returns its digest. Raises SnapshotStale."""
+        """Make sure that authentication can answer for this key or token; returns its digest.
+
+        Raises SnapshotStale, and KeysUnavailable for a token.
+        """
         self._follower.check_fresh()
         digest = digest_credential(credential)
-        if not self._follower.snapshot.knows(digest):
+        if not self._authentication.knows(digest) and not await self._authentication.resolve_token(digest, credential):
             await self._follower.resolve(digest)
         return digest
 
-    async def _authenticate(self, request: SlimRequest) -> tuple[Principal, KeyRow]:
-        return self._authentication.identify(await self.resolve(self._authentication.credential(request)))
+    async def _authenticate(self, request: SlimRequest) -> Principal:
+        return self._authentication.identify(await self.resolve(self._authentication.credential(request)))[0]
 
     async def _prepare(self, request: SlimRequest) -> Ready:
-        principal, key = await self._authenticate(request)
+        principal = await self._authenticate(request)
         action = action_of(request.api)
         self._permission.check_principal(principal, action)
         timeout = client_timeout_seconds(request.headers)
@@ -188,7 +197,7 @@ class Pipeline:
         if headers is None:
             headers = await self._count(principal)
         ticket = self._tickets.open(request, principal, work.parsed)
-        return Ready(request, principal, work, picker, ticket, [*headers], key.keep_alive, timeout)
+        return Ready(request, principal, work, picker, ticket, [*headers], principal.keep_alive, timeout)
 
     def _about_model(self, principal: Principal, name: str) -> bytes:
         if ready := name.endswith(_READY):

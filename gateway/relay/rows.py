@@ -37,6 +37,8 @@ class KeyRow(msgspec.Struct, frozen=True):
     expires_at: float | None
     revoked: bool
     keep_alive: bool = True  # comments may be sent while a stream has nothing to say
+    lineage: UUID | None = None  # whose limits it has, where not its own: see tenants.models.ApiKey
+    store_conversations: bool = False
 
 
 class TenantRow(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ class TenantRow(msgspec.Struct, frozen=True):
 class LimitRow(msgspec.Struct, frozen=True):
     """A limit; see tenants.models.Limit. Times are seconds since the epoch.
 
+    `key_id` is the first key's of its lineage: keys that were rotated into one another share their limits.
     `time_zone` is the tenant's, of calendar windows. Money is in millionths of the currency.
     """
 

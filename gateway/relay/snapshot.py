@@ -52,11 +52,13 @@ class Snapshot:
         self._digests: dict[UUID, str] = {}
         self._unknown: OrderedDict[str, None] = OrderedDict()
         self._tenants: dict[UUID, TenantRow] = {}
+        self._slugs: dict[str, TenantRow] = {}
         self._limits: dict[UUID, LimitRow] = {}
         self._limits_of: dict[UUID | None, dict[UUID, LimitRow]] = {}  # by the key, else the tenant, they are about
         self._prices: dict[UUID, PriceRow] = {}
         self._prices_of: dict[str, tuple[PriceRow, ...]] = {}  # by model, newest first
         self._issuers: dict[UUID, IssuerRow] = {}
+        self._issuer_names: dict[str, IssuerRow] = {}
         self._models: dict[UUID, ModelRow] = {}
         self._model_names: dict[str, ModelRow] = {}
         self._endpoints: dict[UUID, EndpointRow] = {}
@@ -77,6 +79,10 @@ class Snapshot:
 
     def tenant(self, tenant_id: UUID) -> TenantRow | None:
         return self._tenants.get(tenant_id)
+
+    def tenant_named(self, name: UUID | str) -> TenantRow | None:
+        """The tenant of that id or slug."""
+        return self._tenants.get(name) if isinstance(name, UUID) else self._slugs.get(name)
 
     def response_retention_days(self, tenant_id: UUID) -> int:
         """How long the tenant's answers are kept, in days; 0 for not at all, and for an unknown tenant."""
@@ -122,6 +128,10 @@ class Snapshot:
     def issuers(self) -> Iterable[IssuerRow]:
         return self._issuers.values()
 
+    def issuer(self, name: str) -> IssuerRow | None:
+        """Whose claim `iss` is that."""
+        return self._issuer_names.get(name)
+
     def model(self, name: str) -> ModelRow | None:
         return self._model_names.get(name)
 
@@ -161,13 +171,13 @@ class Snapshot:
         if section == KEYS:
             self._keys, self._digests, self._unknown = loaded._keys, loaded._digests, loaded._unknown
         elif section == GRANTS:
-            self._tenants = loaded._tenants
+            self._tenants, self._slugs = loaded._tenants, loaded._slugs
         elif section == LIMITS:
             self._limits, self._limits_of = loaded._limits, loaded._limits_of
         elif section == PRICES:
             self._prices, self._prices_of = loaded._prices, loaded._prices_of
         elif section == ISSUERS:
-            self._issuers = loaded._issuers
+            self._issuers, self._issuer_names = loaded._issuers, loaded._issuer_names
         elif section == MODELS:
             self._models, self._model_names = loaded._models, loaded._model_names
         elif section == ENDPOINTS:
@@ -196,13 +206,13 @@ class Snapshot:
                 if digest is not None:
                     del self._keys[digest]
             elif section == GRANTS:
-                self._tenants.pop(object_id, None)
+                self._forget_tenant(object_id)
             elif section == LIMITS:
                 self._forget_limit(object_id)
             elif section == PRICES:
                 self._forget_price(object_id)
             elif section == ISSUERS:
-                self._issuers.pop(object_id, None)
+                self._forget_issuer(object_id)
             elif section == MODELS:
                 self._forget_model(object_id)
             elif section == ENDPOINTS:
@@ -217,7 +227,11 @@ class Snapshot:
             case KeyRow():
                 self._put_key(row)
             case TenantRow():
-                self._tenants[row.id] = row
+                # In its place at once: the DRF door looks from other threads.
+                tenant_before = self._tenants.get(row.id)
+                self._tenants[row.id] = self._slugs[row.slug] = row
+                if tenant_before is not None and self._slugs.get(tenant_before.slug) is tenant_before:
+                    del self._slugs[tenant_before.slug]
             case LimitRow():
                 self._forget_limit(row.id)
                 self._limits[row.id] = row
@@ -230,7 +244,10 @@ class Snapshot:
                     sorted((*others, row), key=lambda price: price.effective_from, reverse=True)
                 )
             case IssuerRow():
-                self._issuers[row.id] = row
+                issuer_before = self._issuers.get(row.id)
+                self._issuers[row.id] = self._issuer_names[row.issuer] = row
+                if issuer_before is not None and self._issuer_names.get(issuer_before.issuer) is issuer_before:
+                    del self._issuer_names[issuer_before.issuer]
             case ModelRow():
                 self._forget_model(row.id)
                 self._models[row.id] = row
@@ -272,6 +289,16 @@ class Snapshot:
                 self._prices_of[row.model] = left
             else:
                 del self._prices_of[row.model]
+
+    def _forget_tenant(self, tenant_id: UUID) -> None:
+        row = self._tenants.pop(tenant_id, None)
+        if row is not None and self._slugs.get(row.slug) is row:
+            del self._slugs[row.slug]
+
+    def _forget_issuer(self, issuer_id: UUID) -> None:
+        row = self._issuers.pop(issuer_id, None)
+        if row is not None and self._issuer_names.get(row.issuer) is row:
+            del self._issuer_names[row.issuer]
 
     def _forget_model(self, model_id: UUID) -> None:
         row = self._models.pop(model_id, None)

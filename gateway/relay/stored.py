@@ -21,7 +21,6 @@ from gateway.relay.dialects.response_store import (
 from gateway.relay.dialects.responses import Retention
 from gateway.relay.plan import SlimRequest
 from gateway.relay.routes import RESPONSES
-from gateway.relay.rows import KeyRow
 from tenants.principal import Principal
 
 _RETRY_SECONDS: Final = 2.0
@@ -31,12 +30,12 @@ _ALLOWED: Final = {"": b"GET, DELETE, HEAD, OPTIONS", "input_items": b"GET, HEAD
 
 
 class Authentication(Protocol):
-    """gateway.authentication.ApiKeyAuthentication, as is needed here."""
+    """gateway.authentication.MachineAuthentication, as is needed here."""
 
     def credential(self, request: SlimRequest) -> str:
         """The key that the request carries. Raises Unauthenticated."""
 
-    def identify(self, digest: str) -> tuple[Principal, KeyRow]:
+    def identify(self, digest: str) -> tuple[Principal, object]:
         """Who the key of that digest is; it has been resolved. Raises GatehouseError."""
 
 

@@ -130,6 +130,8 @@ def _key_row(key: ApiKey) -> KeyRow:
         expires_at=key.expires_at.timestamp() if key.expires_at else None,
         revoked=key.revoked_at is not None,
         keep_alive=key.keep_alive,
+        lineage=key.lineage,
+        store_conversations=key.store_conversations,
     )
 
 
@@ -170,7 +172,7 @@ def limit_rows(ids: Sequence[UUID] | None) -> list[LimitRow]:
             id=limit.pk,
             tenant_id=limit.tenant_id,
             subtree=limit.subtree,
-            key_id=limit.key_id,
+            key_id=limit.key.limits_id if limit.key else None,
             model=limit.model,
             metric=limit.metric,
             window=limit.window,
@@ -181,7 +183,7 @@ def limit_rows(ids: Sequence[UUID] | None) -> list[LimitRow]:
             counts_from=limit.counts_from.timestamp(),
             time_zone=limit.tenant.time_zone if limit.tenant else "UTC",
         )
-        for limit in chosen.select_related("tenant")
+        for limit in chosen.select_related("tenant", "key")
     ]
 
 

@@ -11,7 +11,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from gateway.api.base import InferenceView
 from gateway.api.runtime import install_runtime
-from gateway.authentication import ApiKeyAuthentication
+from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.routes import INFERENCE
 from tests.dashboard.people import person
@@ -84,7 +84,7 @@ def test_every_endpoint_is_a_view_with_its_keys_and_rights(path: str) -> None:
     view = resolve(path).func.view_class  # type: ignore[attr-defined]  # Django's as_view sets it
     assert issubclass(view, InferenceView)
     assert view.api is INFERENCE[path]
-    assert view.authentication_classes == [ApiKeyAuthentication]
+    assert view.authentication_classes == [MachineAuthentication]
     assert view.permission_classes == [InferencePermission]
 
 

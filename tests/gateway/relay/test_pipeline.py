@@ -14,7 +14,7 @@ from rest_framework.test import APIRequestFactory
 from core.clock import ManualClock, SystemClock
 from core.errors import GatehouseError, RateLimited, render_openai
 from core.ids import uuid7
-from gateway.authentication import ApiKeyAuthentication
+from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.dialects.interpreter import Admit, Interpreter
 from gateway.relay.follower import Follower
@@ -76,7 +76,7 @@ class Door:
         self.follower = Follower(self.source, self.snapshot, clock=self.clock, poll_seconds=3600, stale_seconds=60)
         self.follower._read_at = 0.0
         self.snapshot.applied = {KEYS: 0, GRANTS: 0, MODELS: 0, ENDPOINTS: 0}
-        self.authentication = ApiKeyAuthentication(self.snapshot, lambda: NOW)
+        self.authentication = MachineAuthentication(self.snapshot, lambda: NOW)
         self.permission = InferencePermission(self.snapshot, lambda: NOW)
         self.limiter = CountingLimiter()
         self.spool = Spool.create(folder, uuid7(), cap_bytes=spool_bytes)
