@@ -1,16 +1,14 @@
 """Reads of this app."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
-from django.contrib.postgres.fields import ArrayField
-from django.db.models import DateTimeField, F, Func, IntegerField, Q, QuerySet, Sum, Value
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from tenants.models import AccessToken, ApiKey, Membership, PlatformMinute, Tenant, UsageMinute, User
+from tenants.models import AccessToken, ApiKey, Membership, PlatformMinute, Tenant, User
 
 
 def get_tenant_for(user: User, slug: str) -> Tenant:
@@ -63,152 +61,6 @@ def count_usable_keys(tenant: Tenant, *, at_most: int) -> int:
     """Keys that are neither revoked nor expired; counting stops at `at_most`."""
     alive = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
     return ApiKey.objects.filter(alive, tenant=tenant, revoked_at__isnull=True)[:at_most].count()
-
-
-@dataclass(frozen=True, slots=True)
-class UsageSums:
-    """Sums over rollups. Tokens as the engines reported them; times in milliseconds."""
-
-    requests: int
-    failures: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    mean_ttft_ms: float | None  # None: nothing was streamed
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    @property
-    def cached_share(self) -> float | None:
-        """Of the input tokens, 0 to 1; None without any."""
-        return self.cached_tokens / self.input_tokens if self.input_tokens else None
-
-    @property
-    def failed_share(self) -> float | None:
-        """Of the requests, 0 to 1; None without any."""
-        return self.failures / self.requests if self.requests else None
-
-
-_SUMMED = ("requests", "failures", "input_tokens", "cached_tokens", "output_tokens", "ttft_ms", "ttft_count")
-
-
-def _minutes(tenant_id: UUID, since: datetime, until: datetime) -> QuerySet[UsageMinute]:
-    return UsageMinute.objects.filter(tenant_id=tenant_id, minute__gte=since, minute__lt=until)
-
-
-def usage_totals(tenant_id: UUID, *, since: datetime, until: datetime) -> UsageSums:
-    """What the tenant used in [since, until), whole minutes."""
-    return _sums(_minutes(tenant_id, since, until).aggregate(**{name: Sum(name, default=0) for name in _SUMMED}))
-
-
-def _sums(sums: Mapping[str, Any]) -> UsageSums:
-    return UsageSums(
-        requests=sums["requests"],
-        failures=sums["failures"],
-        input_tokens=sums["input_tokens"],
-        cached_tokens=sums["cached_tokens"],
-        output_tokens=sums["output_tokens"],
-        mean_ttft_ms=sums["ttft_ms"] / sums["ttft_count"] if sums["ttft_count"] else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class UsagePoint:
-    """Tokens and requests of one model in one bucket; `bucket` is an index into the starts asked for."""
-
-    bucket: int
-    model: str
-    requests: int
-    input_tokens: int
-    output_tokens: int
-
-
-def _bucket(starts: Sequence[datetime]) -> Func:
-    # Explicit boundaries: days of a zone with summer time are not all 24 hours long.
-    return Func(
-        F("minute"),
-        Value(list(starts), output_field=ArrayField(DateTimeField())),
-        function="width_bucket",
-        output_field=IntegerField(),
-    )
-
-
-def usage_series(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime) -> list[UsagePoint]:
-    """Usage by bucket and model; bucket i reaches from starts[i] to the next start, the last one to `until`."""
-    rows = (
-        _minutes(tenant_id, starts[0], until)
-        .annotate(bucket=_bucket(starts))
-        .values("bucket", "model")
-        .annotate(r=Sum("requests"), i=Sum("input_tokens"), o=Sum("output_tokens"))
-        .order_by("bucket", "model")
-    )
-    return [UsagePoint(row["bucket"] - 1, row["model"], row["r"], row["i"], row["o"]) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyUsage:
-    """What one key used; `by_bucket` holds its tokens for each bucket asked for."""
-
-    key_id: UUID | None  # None: requests that no key made
-    name: str
-    masked: str
-    last_used_at: datetime | None
-    requests: int
-    failures: int
-    tokens: int
-    by_bucket: Sequence[int]
-
-    @property
-    def failed_share(self) -> float | None:
-        """Of the requests, 0 to 1; None without any."""
-        return self.failures / self.requests if self.requests else None
-
-
-def usage_by_key(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime, limit: int) -> list[KeyUsage]:
-    """The `limit` keys with the most tokens since starts[0], most first, revoked ones included."""
-    minutes = _minutes(tenant_id, starts[0], until)
-    tokens = Sum(F("input_tokens") + F("output_tokens"))
-    rows = list(
-        minutes.values("key_id")
-        .annotate(tokens=tokens, r=Sum("requests"), f=Sum("failures"))
-        .order_by("-tokens", "key_id")[:limit]
-    )
-    ids = [row["key_id"] for row in rows]
-    keys = ApiKey.objects.in_bulk([key_id for key_id in ids if key_id])
-    buckets: dict[UUID | None, list[int]] = {key_id: [0] * len(starts) for key_id in ids}
-    for row in (
-        minutes.filter(Q(key_id__in=[key_id for key_id in ids if key_id]) | Q(key_id__isnull=True))
-        .annotate(bucket=_bucket(starts))
-        .values("bucket", "key_id")
-        .annotate(tokens=tokens)
-    ):
-        if row["key_id"] in buckets:
-            buckets[row["key_id"]][row["bucket"] - 1] = row["tokens"]
-    return [
-        KeyUsage(
-            key_id=row["key_id"],
-            name=keys[row["key_id"]].name if row["key_id"] in keys else "",
-            masked=keys[row["key_id"]].masked if row["key_id"] in keys else "",
-            last_used_at=keys[row["key_id"]].last_used_at if row["key_id"] in keys else None,
-            requests=row["r"],
-            failures=row["f"],
-            tokens=row["tokens"],
-            by_bucket=buckets[row["key_id"]],
-        )
-        for row in rows
-    ]
-
-
-def usage_by_tenant(tenant_ids: Sequence[UUID], *, since: datetime, until: datetime) -> dict[UUID, UsageSums]:
-    """What each of these tenants used in [since, until); tenants without usage are absent."""
-    rows: Iterable[Mapping[str, Any]] = (
-        UsageMinute.objects.filter(tenant_id__in=tenant_ids, minute__gte=since, minute__lt=until)
-        .values("tenant_id")
-        .annotate(**{f"sum_{name}": Sum(name) for name in _SUMMED})
-    )
-    return {row["tenant_id"]: _sums({name: row[f"sum_{name}"] for name in _SUMMED}) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

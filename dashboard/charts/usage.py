@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import plotly.graph_objects as go
 
-from tenants.selectors import UsagePoint
+from tenants.reads.usage import UsagePoint
 
 MAX_SERIES: Final = 6
 """Models drawn by name; the rest is one grey series, so that colours stay distinguishable."""

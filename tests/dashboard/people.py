@@ -1,14 +1,14 @@
 """People, tenants and a small pool for the tests of pages."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
 from gpupool.models import Device, Instance, Lease, Model, ModelVersion, Node
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import PlatformMinute, Tenant, TenantRole, UsageMinute, User
+from tenants.models import PlatformMinute, Tenant, TenantRole, UsageDay, UsageHour, UsageMinute, User
 
 PASSWORD = "correct-horse-battery"
 
@@ -83,19 +83,22 @@ def usage(
         ended.tokens + 2 * tokens,
     )
     ended.save()
-    return UsageMinute.objects.create(
-        tenant_id=owner.pk,
-        key_id=key.pk,
-        model=model,
-        minute=at.replace(second=0, microsecond=0),
-        requests=requests,
-        failures=1,
-        input_tokens=tokens,
-        cached_tokens=tokens // 4,
-        output_tokens=tokens,
-        ttft_ms=300.0 * requests,
-        ttft_count=requests,
-    )
+    sums = {
+        "tenant_id": owner.pk,
+        "key_id": key.pk,
+        "model": model,
+        "requests": requests,
+        "failures": 1,
+        "input_tokens": tokens,
+        "cached_tokens": tokens // 4,
+        "output_tokens": tokens,
+        "ttft_ms": 300.0 * requests,
+        "ttft_count": requests,
+    }
+    minute = at.astimezone(UTC).replace(second=0, microsecond=0)
+    UsageHour.objects.create(hour=minute.replace(minute=0), **sums)
+    UsageDay.objects.create(day=minute.replace(hour=0, minute=0), **sums)
+    return UsageMinute.objects.create(minute=minute, **sums)
 
 
 def minutes_ago(minutes: int) -> datetime:

@@ -10,7 +10,7 @@ from django.utils import timezone
 from dashboard import selectors
 from dashboard.access import console_page
 from dashboard.filters import search_text
-from tenants.selectors import usage_by_tenant
+from tenants.reads.usage import usage_by_tenant
 
 PAGE_SIZE = 100
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.charts.usage import DEFAULT_RANGE, RANGES, bucket_starts, sparkline, token_figure, token_series
-from tenants.selectors import usage_by_key, usage_series, usage_totals
+from tenants.reads.usage import usage_by_key, usage_series, usage_totals
 
 KEY_LIMIT = 50
 """Keys in the table by key."""

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dashboard.charts.usage import MAX_SERIES, RANGES, bucket_starts, sparkline, token_figure, token_series
-from tenants.selectors import UsagePoint
+from tenants.reads.usage import UsagePoint
 
 NOW = datetime(2026, 11, 29, 10, 17, 42, tzinfo=UTC)
 

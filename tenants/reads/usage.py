@@ -1,0 +1,204 @@
+"""What was used, out of sums by day, hour and minute: a month of a busy tenant is hundreds of rows, not millions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connection
+
+from tenants.models import ApiKey
+from tenants.policies.tiling import tile
+
+_SUMMED: Final = (
+    "requests", "failures", "input_tokens", "cached_tokens", "output_tokens", "ttft_ms", "ttft_count", "cost_micros",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSums:
+    """Sums over rollups. Tokens as the engines reported them; times in milliseconds, money in millionths."""
+
+    requests: int
+    failures: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    mean_ttft_ms: float | None  # None: nothing was streamed
+    cost_micros: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the input tokens, 0 to 1; None without any."""
+        return self.cached_tokens / self.input_tokens if self.input_tokens else None
+
+    @property
+    def failed_share(self) -> float | None:
+        """Of the requests, 0 to 1; None without any."""
+        return self.failures / self.requests if self.requests else None
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePoint:
+    """Tokens and requests of one model in one bucket; `bucket` is an index into the starts asked for."""
+
+    bucket: int
+    model: str
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cost_micros: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUsage:
+    """What one key used; `by_bucket` holds its tokens for each bucket asked for."""
+
+    key_id: UUID | None  # None: requests that no key made
+    name: str
+    masked: str
+    last_used_at: datetime | None
+    requests: int
+    failures: int
+    tokens: int
+    by_bucket: Sequence[int]
+    cost_micros: int = 0
+
+    @property
+    def failed_share(self) -> float | None:
+        """Of the requests, 0 to 1; None without any."""
+        return self.failures / self.requests if self.requests else None
+
+
+def sum_usage(
+    tenant_ids: Sequence[UUID],
+    *,
+    starts: Sequence[datetime],
+    until: datetime,
+    by: Sequence[str],
+    sums: Sequence[str] = _SUMMED,
+    tail: str = "",
+    key_ids: Sequence[UUID | None] | None = None,
+) -> list[dict[str, Any]]:
+    """Sums (`sums`, columns of tenants.models.UsageSums) by bucket, tenant_id, key_id, model, or whatever `by` names.
+
+    Bucket i reaches from starts[i] to the next start, the last one to `until`; only whole minutes. `tail` is SQL of
+    the caller's own (ORDER BY, LIMIT), `key_ids` leaves out other keys.
+    """
+    pieces = tile([start.timestamp() for start in starts], until.timestamp())
+    parts: list[str] = []
+    values: list[object] = []
+    for unit in dict.fromkeys(piece.unit for piece in pieces):
+        of_unit = [piece for piece in pieces if piece.unit == unit]
+        keys = ""
+        if key_ids is not None:
+            keys = "AND (u.key_id = ANY(%s::uuid[]) OR (u.key_id IS NULL AND %s))"
+        parts.append(
+            f"SELECT piece.bucket, u.tenant_id, u.key_id, u.model, {', '.join(sums)} "  # noqa: S608  # own names
+            "FROM unnest(%s::timestamptz[], %s::timestamptz[], %s::int[]) AS piece(since, until, bucket) "
+            f"JOIN tenants_usage{unit} AS u ON u.tenant_id = ANY(%s::uuid[]) "
+            f"AND u.{unit} >= piece.since AND u.{unit} < piece.until {keys}"
+        )
+        values += [
+            [datetime.fromtimestamp(piece.since, UTC) for piece in of_unit],
+            [datetime.fromtimestamp(piece.until, UTC) for piece in of_unit],
+            [piece.bucket for piece in of_unit],
+            list(tenant_ids),
+        ]
+        if key_ids is not None:
+            values += [[key_id for key_id in key_ids if key_id is not None], None in key_ids]
+    if not parts:
+        return []
+    group = f"GROUP BY {', '.join(by)}" if by else "HAVING count(*) > 0"
+    names = [*by, *sums]
+    columns = ", ".join([*by, *(f"sum({name}) AS {name}" for name in sums)])
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM ({' UNION ALL '.join(parts)}) AS used {group} {tail}", values)  # noqa: S608
+        whole = set(sums) - {"ttft_ms"}  # sums of whole numbers come as decimals
+        return [
+            {name: int(value) if name in whole else value for name, value in zip(names, row, strict=True)}
+            for row in cursor.fetchall()
+        ]
+
+
+def _sums(row: Mapping[str, Any]) -> UsageSums:
+    return UsageSums(
+        requests=row["requests"],
+        failures=row["failures"],
+        input_tokens=row["input_tokens"],
+        cached_tokens=row["cached_tokens"],
+        output_tokens=row["output_tokens"],
+        mean_ttft_ms=row["ttft_ms"] / row["ttft_count"] if row["ttft_count"] else None,
+        cost_micros=row["cost_micros"],
+    )
+
+
+_NOTHING: Final = UsageSums(0, 0, 0, 0, 0, None)
+
+
+def usage_totals(tenant_id: UUID, *, since: datetime, until: datetime) -> UsageSums:
+    """What the tenant used in [since, until), whole minutes."""
+    rows = sum_usage([tenant_id], starts=[since], until=until, by=[])
+    return _sums(rows[0]) if rows else _NOTHING
+
+
+def usage_series(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime) -> list[UsagePoint]:
+    """Usage by bucket and model; bucket i reaches from starts[i] to the next start, the last one to `until`."""
+    rows = sum_usage(
+        [tenant_id],
+        starts=starts,
+        until=until,
+        by=["bucket", "model"],
+        sums=["requests", "input_tokens", "output_tokens", "cost_micros"],
+        tail="ORDER BY bucket, model",
+    )
+    return [UsagePoint(**row) for row in rows]
+
+
+def usage_by_key(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime, limit: int) -> list[KeyUsage]:
+    """The `limit` keys with the most tokens since starts[0], most first, revoked ones included."""
+    rows = sum_usage(
+        [tenant_id],
+        starts=starts[:1],
+        until=until,
+        by=["key_id"],
+        sums=["requests", "failures", "input_tokens", "output_tokens", "cost_micros"],
+        tail=f"ORDER BY sum(input_tokens) + sum(output_tokens) DESC, key_id LIMIT {int(limit)}",
+    )
+    ids = [row["key_id"] for row in rows]
+    keys = ApiKey.objects.in_bulk([key_id for key_id in ids if key_id])
+    buckets: dict[UUID | None, list[int]] = {key_id: [0] * len(starts) for key_id in ids}
+    for row in sum_usage(
+        [tenant_id],
+        starts=starts,
+        until=until,
+        by=["bucket", "key_id"],
+        sums=["input_tokens", "output_tokens"],
+        key_ids=ids,
+    ):
+        buckets[row["key_id"]][row["bucket"]] = row["input_tokens"] + row["output_tokens"]
+    return [
+        KeyUsage(
+            key_id=row["key_id"],
+            name=keys[row["key_id"]].name if row["key_id"] in keys else "",
+            masked=keys[row["key_id"]].masked if row["key_id"] in keys else "",
+            last_used_at=keys[row["key_id"]].last_used_at if row["key_id"] in keys else None,
+            requests=row["requests"],
+            failures=row["failures"],
+            tokens=row["input_tokens"] + row["output_tokens"],
+            by_bucket=buckets[row["key_id"]],
+            cost_micros=row["cost_micros"],
+        )
+        for row in rows
+    ]
+
+
+def usage_by_tenant(tenant_ids: Sequence[UUID], *, since: datetime, until: datetime) -> dict[UUID, UsageSums]:
+    """What each of these tenants used in [since, until); tenants without usage are absent."""
+    rows = sum_usage(tenant_ids, starts=[since], until=until, by=["tenant_id"])
+    return {row["tenant_id"]: _sums(row) for row in rows}
