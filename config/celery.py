@@ -17,6 +17,20 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     task_time_limit=300,
     beat_schedule={
+        # Often enough that one which waited for a worker need not be done any more.
+        "send-deliveries": {
+            "task": "tenants.tasks.send_deliveries",
+            "schedule": 10.0,
+            "options": {"expires": 10.0},
+        },
+        "tell-active-budgets": {
+            "task": "tenants.tasks.tell_active_budgets",
+            "schedule": 60.0,
+            "options": {"expires": 60.0},
+        },
+        "tell-what-comes": {"task": "tenants.tasks.tell_what_comes", "schedule": 3600.0},
+        "end-what-is-over": {"task": "tenants.tasks.end_what_is_over", "schedule": 60.0, "options": {"expires": 60.0}},
+        "prune-deliveries": {"task": "tenants.tasks.prune_deliveries", "schedule": 86_400.0},
         "ensure-partitions": {"task": "tenants.tasks.ensure_partitions", "schedule": 3600.0},
         "compact-lease-store": {"task": "gpupool.tasks.compact_lease_store", "schedule": 600.0},
         "prune-marks": {"task": "tenants.tasks.prune_marks", "schedule": 86_400.0},

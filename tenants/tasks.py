@@ -1,9 +1,13 @@
 """Celery's view of this app: one service each, safe to run twice."""
 
+import random
+from datetime import timedelta
+
 from celery import shared_task
 from django.utils import timezone
 
-from tenants.services import ledger, partitions
+from tenants.services import alerts, deliveries, endings, ledger, partitions, requests
+from tenants.services.senders import SENDERS
 
 
 @shared_task(name="tenants.tasks.ensure_partitions")  # type: ignore[untyped-decorator]  # Celery publishes no types
@@ -16,3 +20,42 @@ def ensure_partitions() -> list[str]:
 def prune_marks() -> int:
     """Delete ledger marks of processes that are long gone; returns how many."""
     return ledger.prune_marks(now=timezone.now())
+
+
+@shared_task(name="tenants.tasks.send_deliveries")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def send_deliveries() -> int:
+    """Send notices to people and webhooks; returns how many attempts."""
+    deliveries.end_overdue_deliveries(now=timezone.now())
+    return deliveries.send_due_deliveries(SENDERS, now=timezone.now, jitter=random.random)
+
+
+@shared_task(name="tenants.tasks.prune_deliveries")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def prune_deliveries() -> int:
+    """Delete the log of deliveries of long ago; returns how many."""
+    return deliveries.prune_deliveries(now=timezone.now())
+
+
+@shared_task(name="tenants.tasks.tell_active_budgets")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def tell_active_budgets() -> int:
+    """Tell of budgets of those who used something just now; returns how many."""
+    now = timezone.now()
+    return alerts.tell_budgets(now=now, active_since=now - timedelta(minutes=15))
+
+
+@shared_task(name="tenants.tasks.tell_what_comes")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def tell_what_comes() -> int:
+    """Tell of all budgets, of months that will not do, and of what ends soon; returns how many were new."""
+    now = timezone.now()
+    return (
+        alerts.tell_budgets(now=now)
+        + alerts.tell_forecasts(now=now)
+        + alerts.tell_expiring_keys(now=now)
+        + alerts.tell_endings(now=now)
+    )
+
+
+@shared_task(name="tenants.tasks.end_what_is_over")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def end_what_is_over() -> int:
+    """Write down the end of grants, raised limits and requests whose time is over; returns how many."""
+    now = timezone.now()
+    return endings.end_grants(now=now) + endings.end_boosts(now=now) + requests.expire_requests(now=now)

@@ -5,11 +5,13 @@ import dataclasses
 import hashlib
 import hmac
 import json
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -171,8 +173,8 @@ def test_a_webhook_that_fails_for_days_is_disabled_and_its_owners_are_told(recei
     tenant = make_tenant()
     receiver.answers = [500] * 100
     webhook = webhooks.create_webhook(tenant, url=receiver.url, actor=SYSTEM).webhook
-    start = timezone.now()
     notify(tenant, "first")
+    start = timezone.now()
     send(start)
     webhook.refresh_from_db()
     assert webhook.failing_since == start
@@ -191,8 +193,8 @@ def test_success_ends_a_series_of_failures_and_410_the_webhook(receiver: Receive
     tenant = make_tenant()
     receiver.answers = [500, 204, 410]
     webhook = webhooks.create_webhook(tenant, url=receiver.url, actor=SYSTEM).webhook
-    now = timezone.now()
     notify(tenant, "first")
+    now = timezone.now()
     send(now)
     send(now + timedelta(seconds=30))
     webhook.refresh_from_db()
@@ -299,10 +301,6 @@ def test_addresses_are_not_in_the_audit_log(receiver: Receiver) -> None:
 @pytest.mark.usefixtures("inside")
 @pytest.mark.django_db(transaction=True)
 def test_two_senders_at_once_send_each_delivery_once(receiver: Receiver) -> None:
-    import threading
-
-    from django.db import connection
-
     tenant = make_tenant()
     for number in range(10):
         notify(tenant, str(number))
