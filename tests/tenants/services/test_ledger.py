@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenants.actor import SYSTEM
-from tenants.models import LedgerMark, PlatformMinute, UsageMinute, UsageRecord
+from tenants.models import LedgerMark, PlatformMinute, UsageDay, UsageHour, UsageMinute, UsageRecord
 from tenants.selectors import platform_rates
 from tenants.services import create_api_key, create_tenant
 from tenants.services.ledger import MARK_RETENTION, Progress, prune_marks, record_usage, touch_keys
@@ -33,28 +33,33 @@ rows = st.builds(
     tenant_id=st.sampled_from(IDS[:2]),
     key_id=st.one_of(st.none(), st.sampled_from(IDS[:2])),
     model=st.sampled_from(["a", "b"]),
-    started_at=st.integers(1_760_000_000, 1_760_000_180).map(float),
+    started_at=st.one_of(
+        st.integers(1_760_000_000, 1_760_000_180),
+        st.integers(1_760_050_000, 1_760_060_000),  # over a midnight
+    ).map(float),
     outcome=st.sampled_from(["success", "cancelled", "truncated", "failed", "lost"]),
     input_tokens=counts,
     cached_tokens=counts,
     output_tokens=counts,
+    cost_micros=st.integers(0, 2**40),
     duration_ms=st.one_of(st.none(), st.integers(0, 10**6).map(float)),
     ttft_ms=st.one_of(st.none(), st.integers(0, 10**6).map(float)),
 )
 
 
 _SUMS_OF_ROWS = """
-SELECT tenant_id, key_id, model, date_trunc('minute', started_at), count(*),
+SELECT tenant_id, key_id, model, date_trunc('{unit}', started_at, 'UTC'), count(*),
     count(*) FILTER (WHERE outcome IN ('failed', 'truncated', 'lost')), count(*) FILTER (WHERE outcome = 'cancelled'),
     coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(output_tokens), 0),
-    coalesce(sum(duration_ms), 0), coalesce(sum(ttft_ms), 0), count(ttft_ms)
+    coalesce(sum(duration_ms), 0), coalesce(sum(ttft_ms), 0), count(ttft_ms), sum(cost_micros)
 FROM tenants_usagerecord GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """
-_MINUTES = """
-SELECT tenant_id, key_id, model, minute, requests, failures, cancelled, input_tokens, cached_tokens, output_tokens,
-    duration_ms, ttft_ms, ttft_count
-FROM tenants_usageminute ORDER BY 1, 2, 3, 4
+_SUMS = """
+SELECT tenant_id, key_id, model, {unit}, requests, failures, cancelled, input_tokens, cached_tokens, output_tokens,
+    duration_ms, ttft_ms, ttft_count, cost_micros
+FROM tenants_usage{unit} ORDER BY 1, 2, 3, 4
 """
+_UNITS = {"minute": UsageMinute, "hour": UsageHour, "day": UsageDay}
 
 
 _ENDED_ROWS = """
@@ -77,18 +82,21 @@ def _select(query: str) -> list[tuple[Any, ...]]:
 @given(st.lists(st.lists(rows, max_size=6), max_size=5))
 def test_sums_are_those_of_the_rows_whatever_comes_twice(batches: Sequence[Sequence[UsageRow]]) -> None:
     UsageRecord.objects.all().delete()
-    UsageMinute.objects.all().delete()
+    for sums in _UNITS.values():
+        sums.objects.all().delete()
     PlatformMinute.objects.all().delete()
     inserted = sum(record_usage(batch).inserted for batch in batches)
     assert inserted == UsageRecord.objects.count() == len({row.id for batch in batches for row in batch})
-    assert _select(_MINUTES) == _select(_SUMS_OF_ROWS)
+    for unit in _UNITS:
+        assert _select(_SUMS.format(unit=unit)) == _select(_SUMS_OF_ROWS.format(unit=unit))
     assert _select(_PLATFORM) == _select(_ENDED_ROWS)
 
 
 def test_what_a_row_says_is_what_is_kept() -> None:
     row = usage_row(
         PROCESS, 1, key_id=uuid4(), version_id=uuid4(), instance_id=uuid4(), engine_request_id="cmpl-1",
-        cached_tokens=0, error_code="upstream_error", attempts=2, streamed=True,
+        cached_tokens=0, error_code="upstream_error", attempts=2, streamed=True, subject_id=uuid4(), cost_micros=12,
+        price_id=uuid4(), reserved_input=5, reserved_output=6, reserved_micros=7,
     )  # fmt: skip
     record_usage([row])
     kept = UsageRecord.objects.get()
