@@ -28,6 +28,7 @@ from tenants.models import (
 from tenants.policies.rbac import ACTIONS
 from tenants.services.audit import record_audit
 from tenants.services.errors import InvalidInput
+from tenants.services.state_notices import tell_tenant_state
 
 MOST_RETENTION_DAYS: Final = 3650
 
@@ -76,6 +77,7 @@ def set_tenant_state(tenant_id: UUID, state: TenantState, *, actor: Actor) -> Te
             before={"state": before},
             after={"state": state},
         )
+        tell_tenant_state(tenant, actor=actor)
         bump_epoch(Section.GRANTS, tenant.pk)
     return tenant
 
