@@ -61,6 +61,20 @@ class Environment:
         "GATEHOUSE_TIME_ZONE", "IANA zone of the console where no tenant's applies.", default="UTC"
     )
 
+    currency: str = setting(
+        "GATEHOUSE_CURRENCY",
+        "ISO 4217 code of the one currency of prices, budgets and bills. Fixed at the first start: another one later "
+        "refuses the start.",
+        default="USD",
+    )
+    minutes_kept_days: int = setting(
+        "GATEHOUSE_MINUTES_KEPT_DAYS",
+        "How long sums of usage by the minute are kept; those by hour and day stay.",
+        default=90,
+        minimum=31,
+        maximum=36_500,
+    )
+
     database_url: str | None = setting(
         "DATABASE_URL", "PostgreSQL 15 or newer: postgresql://user:password@host:port/name.", default=None, secret=True
     )
@@ -199,6 +213,19 @@ class Environment:
         minimum=0,
         maximum=1,
     )
+    default_max_tokens: int = setting(
+        "GATEHOUSE_DEFAULT_MAX_TOKENS",
+        "End of an answer, tokens, where a limit of tokens or money counts it and neither the client nor the model's "
+        "context gives one.",
+        default=4096,
+        minimum=1,
+    )
+    template_tokens: int = setting(
+        "GATEHOUSE_TEMPLATE_TOKENS",
+        "What a model's chat template may add to a prompt, tokens; it is reserved under limits of tokens and money.",
+        default=256,
+        minimum=0,
+    )
     coalesce: str = setting(
         "GATEHOUSE_COALESCE",
         "off or deterministic: requests of a tenant that are the same and under way at once in one process are asked "
@@ -255,7 +282,7 @@ class Environment:
     )
     spool_cap_bytes: int = setting(
         "GATEHOUSE_SPOOL_CAP_BYTES",
-        "Largest usage spool of one process; when full, requests are told 503.",
+        "Largest usage spool of one process; when full, requests under limits are told 503.",
         default=256 * 1024 * 1024,
         minimum=65536,
     )

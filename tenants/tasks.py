@@ -4,9 +4,10 @@ import random
 from datetime import timedelta
 
 from celery import shared_task
+from django.conf import settings
 from django.utils import timezone
 
-from tenants.services import alerts, deliveries, endings, ledger, partitions, requests
+from tenants.services import alerts, deliveries, endings, ledger, partitions, requests, rollups
 from tenants.services.senders import SENDERS
 
 
@@ -59,3 +60,10 @@ def end_what_is_over() -> int:
     """Write down the end of grants, raised limits and requests whose time is over; returns how many."""
     now = timezone.now()
     return endings.end_grants(now=now) + endings.end_boosts(now=now) + requests.expire_requests(now=now)
+
+
+@shared_task(name="tenants.tasks.prune_minutes")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def prune_minutes() -> int:
+    """Delete old sums by the minute, whose hours stay; returns how many."""
+    kept = timedelta(days=settings.GATEHOUSE.minutes_kept_days)
+    return rollups.prune_minutes(now=timezone.now(), older_than=kept)

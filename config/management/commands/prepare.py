@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
+from config.currency import settle_currency
 from config.up.seed import seed
 from tenants.services import ensure_partitions
 
@@ -23,6 +24,7 @@ class Command(BaseCommand):
             call_command("migrate", interactive=False, verbosity=1, stdout=sys.stderr)
             ensure_partitions()
             environment = settings.GATEHOUSE
+            settle_currency(environment)
             seeded = seed(node_name=environment.node_name, token_file=environment.var_dir / "run" / "node-token")
         except OperationalError as error:
             raise CommandError(f"PostgreSQL does not do what is needed: {error}") from error

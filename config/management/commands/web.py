@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from config.currency import settle_currency
 from config.web_server import build_server
 from core.env import SettingsError
 
@@ -19,6 +20,7 @@ class Command(BaseCommand):
             raise CommandError(
                 "sessions cannot be signed: set GATEHOUSE_SECRET_KEY to 50 random characters (`up` makes one)"
             )
+        settle_currency(environment)
         try:
             server = build_server(environment, "config.asgi:application")
         except SettingsError as error:
