@@ -94,7 +94,7 @@ def _set(issuer: TokenIssuer, values: Mapping[str, Any]) -> None:
     if not issuer.algorithms or not set(issuer.algorithms) <= ALGORITHMS:
         raise InvalidInput("algorithms", f"Some of {', '.join(sorted(ALGORITHMS))}.")
     _check_keys(issuer)
-    leeway = issuer.leeway_seconds
+    leeway: object = issuer.leeway_seconds
     if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= MOST_LEEWAY_SECONDS:
         raise InvalidInput("leeway_seconds", f"Give 0 to {MOST_LEEWAY_SECONDS:g} seconds.")
     if issuer.tenant is not None and not isinstance(issuer.tenant, Tenant):
