@@ -49,3 +49,18 @@ class Limiter(Protocol):
         Raises RateLimited or QuotaExceeded with the limit, used, reserved and reset, or StateStoreUnavailable when it
         cannot be known.
         """
+
+    async def hold(self, limits: Sequence[LimitRow]) -> Reservation:
+        """Room for one request that waits for its model, under the limits of `held_requests` among these.
+
+        Raises as `reserve`. Settled with NOTHING and sequence 0 when it waits no more.
+        """
+
+    def acknowledged(self, sequence: int) -> None:
+        """The ledger has every row of this process's spool up to that one."""
+
+    async def run(self) -> None:
+        """Keep the process's place among those that share the limits, until cancelled. Nothing is granted without it."""
+
+    async def close(self) -> None:
+        """Tell what was used and give back what is held, after `run` was cancelled and the requests have ended."""

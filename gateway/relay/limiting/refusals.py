@@ -1,0 +1,73 @@
+"""What a client is told whose request does not fit under a limit. Pure."""
+
+import math
+from typing import Final, NamedTuple
+
+from core.errors import GatehouseError, QuotaExceeded, RateLimited
+from gateway.relay.limiting.accounts import Account
+from gateway.relay.limiting.layout import CALENDAR
+from gateway.relay.rows import LimitRow
+
+_METRICS: Final = {
+    "requests": "requests",
+    "tokens": "tokens",
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
+    "money": "money",
+    "concurrency": "requests at once",
+    "held_requests": "requests held",
+}
+_WINDOWS: Final = {"minute": " per minute", "bucket": " (bucket)", "day": " per day", "month": " per month"}
+_MICROS: Final = 1_000_000
+
+
+class Refused(NamedTuple):
+    """A counter that a request did not fit under. `reset_seconds` is 0 where waiting does not help."""
+
+    account: Account
+    need: int
+    left: int
+    used: int
+    held: int
+    reset_seconds: float
+    hope: int
+    """2: other processes hold enough that may lie idle; 1: they hold something; 0: it is no use to ask them."""
+
+
+def refusal(refused: list[Refused], headers: list[tuple[bytes, bytes]]) -> GatehouseError:
+    """The error for a request that all of these refused: it cites the one that takes longest."""
+    worst = max(refused, key=lambda one: (one.need > one.account.amount, one.reset_seconds))
+    limit, amount = worst.account.limit, worst.account.amount
+    subject = f"{_METRICS[limit.metric]}{_WINDOWS.get(limit.window, '')} {scope_of(limit)}"
+    counts = f"limit {_told(limit, amount)}, used {_told(limit, worst.used)}, reserved {_told(limit, worst.held)}"
+    if worst.need > amount:
+        message = f"The request is too large for {subject}: {counts}, requested {_told(limit, worst.need)}."
+        return _error(limit, message, None, headers)
+    seconds = max(1, math.ceil(worst.reset_seconds))
+    verb = "The budget is used up" if worst.account.kind == CALENDAR else "Rate limit reached"
+    message = f"{verb} for {subject}: {counts}, requested {_told(limit, worst.need)}, reset in {seconds} s."
+    return _error(limit, message, seconds, headers)
+
+
+def _error(
+    limit: LimitRow, message: str, retry_after_seconds: float | None, headers: list[tuple[bytes, bytes]]
+) -> GatehouseError:
+    kind = QuotaExceeded if limit.window in ("day", "month") else RateLimited
+    return kind(message, retry_after_seconds=retry_after_seconds, headers=tuple(headers))
+
+
+def scope_of(limit: LimitRow) -> str:
+    """Whose use a limit counts, in words."""
+    if limit.key_id is not None:
+        scope = f"of key {limit.key_id}"
+    elif limit.tenant_id is None:
+        scope = "of all tenants"
+    else:
+        scope = f"of tenant {limit.tenant_id}" + (" with its departments" if limit.subtree else "")
+    return f"{scope} for model '{limit.model}'" if limit.model else scope
+
+
+def _told(limit: LimitRow, units: int) -> str:
+    if limit.metric != "money":
+        return str(units)
+    return f"{units / _MICROS:.6f}".rstrip("0").rstrip(".")
