@@ -109,6 +109,10 @@ class Account:
         """Whether nothing of it is here or owed."""
         return not (self.free or self.granted or self.consumed or self.overrun or self.refund or self.pending)
 
+    def owes(self) -> bool:
+        """Whether the next report gives something back."""
+        return self.refund > 0 or self.free > 0 or any(units < 0 for units in self.pending.values())
+
     def surrender(self) -> None:
         """Stop spending what is free; it is given back with the next report."""
         if self.free > 0:
@@ -122,7 +126,7 @@ class Plan:
 
     __slots__ = ("accounts", "calendar", "entries", "limits", "minutes", "others", "standing", "until", "used")
 
-    def __init__(self, limits: Sequence[LimitRow], entries: list[tuple[Account, int]]) -> None:
+    def __init__(self, limits: Sequence[LimitRow], entries: list[tuple[Account, int]], until: float) -> None:
         self.limits = tuple(limits)  # kept, so that the ids by which the plan is found stay theirs
         self.entries = tuple(entries)
         self.accounts = tuple(account for account, _ in entries)
@@ -130,8 +134,8 @@ class Plan:
         self.minutes = tuple(entry for entry in entries if entry[0].kind == MINUTE)
         self.standing = tuple(entry for entry in entries if entry[0].kind == STANDING)
         self.others = tuple(entry for entry in entries if entry[0].kind == BUCKET)
-        self.until = min((float(account.counter.end) for account, _ in self.calendar), default=_NEVER)
-        """Seconds since the epoch, by Valkey's clock."""
+        self.until = until
+        """Seconds since the epoch, by Valkey's clock: when a period or a boost ends."""
         self.used = True
 
     def missing(self, units: Units) -> list[int]:
@@ -156,6 +160,7 @@ class Accounts:
     def make_plan(self, limits: Sequence[LimitRow], now: float, *, holding: bool = False) -> Plan:
         """The plan for these rows at `now` (seconds since the epoch)."""
         entries = []
+        until = _NEVER
         for limit in limits:
             index = _INDEX.get(limit.metric)
             if index is None or (limit.metric == HELD_REQUESTS) != holding:
@@ -167,7 +172,11 @@ class Accounts:
             account.limit = limit
             self.set_amount(account, now)
             entries.append((account, index))
-        plan = Plan(limits, entries)
+            if counter.end:
+                until = min(until, counter.end)
+            if limit.boost_until is not None and limit.boost_until > now:
+                until = min(until, limit.boost_until)
+        plan = Plan(limits, entries, until)
         (self._held_plans if holding else self.plans)[tuple(map(id, limits))] = plan
         return plan
 

@@ -60,7 +60,7 @@ class Limiter(Protocol):
         """The ledger has every row of this process's spool up to that one."""
 
     async def run(self) -> None:
-        """Keep the process's place among those that share the limits, until cancelled. Nothing is granted without it."""
+        """Keep the process's place among those that share limits, until cancelled. Nothing is granted without it."""
 
     async def close(self) -> None:
         """Tell what was used and give back what is held, after `run` was cancelled and the requests have ended."""

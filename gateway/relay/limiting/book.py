@@ -118,7 +118,11 @@ class Book:
     def untake(self, plan: Plan, units: Units, missing: list[int]) -> None:
         """It was not granted: what `ask` took is free again."""
         for (account, index), lacking in zip(plan.entries, missing, strict=True):
-            account.free += units[index] - lacking
+            if taken := units[index] - lacking:
+                account.free += taken
+                self.accounts.activate(account)
+                if account.near:
+                    self.wake()
 
     def recall(self, name: str) -> bool:
         """Give back what lies free of that counter; whether there is something to tell."""
@@ -287,10 +291,11 @@ class Book:
 
     # Declaring
 
-    def declare(self, *, counted: int, anew: bool, ready: bool) -> tuple[list[Record], Saved]:
+    def declare(self, *, counted: int, anew: bool, ready: bool, swept: bool) -> tuple[list[Record], Saved]:
         """What this process holds and has spent beyond sequence `counted`, as JOIN takes it; slices are given up.
 
-        `anew`: in another generation than before; not `ready`: it is being rebuilt, all is told as held.
+        `anew`: in another generation than before; not `ready`: it is being rebuilt, all is told as held; `swept`: what
+        was granted of minutes has been counted as spent already.
         """
         sums: dict[Account, list[int]] = {}  # used, held
         seconds: dict[Account, dict[int, int]] = {}
@@ -316,6 +321,8 @@ class Book:
                     total[0] += n
         saved: Saved = []
         for account in self.accounts.all():
+            if account.kind == MINUTE and swept:
+                account.pending = {}
             if account.kind in (MINUTE, BUCKET) and not anew and not account.idle():
                 raised = account.refund + max(0, account.free) - account.overrun if account.kind == BUCKET else 0
                 saved.append((account, account.pending, raised))

@@ -11,7 +11,7 @@ _TOKENS: Final = frozenset({1, 2, 3})
 
 
 def ratelimit_headers(entries: Iterable[tuple[Account, int]], now: float) -> list[tuple[bytes, bytes]]:
-    """Limit, what remains and when all of it is back, of the limits with the least left: one of requests, one of tokens.
+    """Limit, remainder and when all of it is back, of the limits with the least left: one of requests, one of tokens.
 
     `now` is seconds since the epoch by Valkey's clock. Limits of money and of requests at once have no such fields.
     """

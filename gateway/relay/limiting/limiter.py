@@ -20,7 +20,7 @@ from gateway.relay.limiting.accounts import ONE, Account, Plan, Units, units_of
 from gateway.relay.limiting.base import NOTHING, Charge
 from gateway.relay.limiting.book import Book, Held, Saved
 from gateway.relay.limiting.headers import ratelimit_headers
-from gateway.relay.limiting.layout import READY, REBUILDING, RENEW_SECONDS, REPORT_COUNTERS, SPEND_SECONDS, STANDING
+from gateway.relay.limiting.layout import READY, RENEW_SECONDS, REPORT_COUNTERS, SPEND_SECONDS, STANDING
 from gateway.relay.limiting.refusals import Refused, refusal
 from gateway.relay.limiting.scripts import ACQUIRE, JOIN, LEAVE, LOOK, REPORT
 from gateway.relay.limiting.store import Store, StoreUnavailable
@@ -168,6 +168,8 @@ class ValkeyLimiter:
                     *(ACQUIRE, self._generation, session, recall, self._book.ask(plan, units, missing))
                 )
             except StoreUnavailable as error:
+                if session == self._session:
+                    self._book.untake(plan, units, missing)
                 self._fall(State.UNREACHABLE, str(error))
                 continue
             if session != self._session or self._state is not State.JOINED:
@@ -189,6 +191,9 @@ class ValkeyLimiter:
                 now = self._monotonic()
                 hope = min(one.hope for one in found)
                 attempts = len(RETRY_SECONDS) if hope == 2 else 1 if hope == 1 and recall else 0
+                if not attempts and any(one.account.owes() for one in found):
+                    attempts = 1
+                    self._wake()
                 if refusals >= attempts:
                     for one in found:
                         one.account.quiet_until = now + _QUIET_SECONDS
@@ -202,7 +207,7 @@ class ValkeyLimiter:
                     raise StateStoreUnavailable(retry_after_seconds=1)
                 await asyncio.sleep(0.001 * periods)
             else:
-                self._fall(State.LOST if word == "lost" else State.JOINING)
+                self._void(word)
 
     def _plan(self, limits: Sequence[LimitRow], holding: bool) -> Plan:
         now = self._valkey_now()
@@ -317,7 +322,7 @@ class ValkeyLimiter:
             self._fall(State.JOINING)
         else:
             self._book.restore(saved)
-            self._fall(State.LOST if answer[0] == "lost" else State.JOINING)
+            self._void(answer[0])
 
     def _heard(self, answer: list[Any], sent: float) -> None:
         """An answer that also renewed the process's place."""
@@ -338,28 +343,30 @@ class ValkeyLimiter:
 
     async def _declare(self) -> bool:
         sent = self._monotonic()
-        seen = await self._store.call(LOOK)
+        seen = await self._store.call(LOOK, self._session + 1)
         if seen[0] != "ok":
             self._fall(State.LOST)
             return False
-        _, moment, generation, state, session, report, counted = seen
-        anew = generation != self._generation
-        if not anew and state == REBUILDING and self._ready is False and session == self._session:
-            return False  # declared, and not ready yet
+        _, moment, generation, state, self._session, joined, report, counted, swept = seen
         self._offset = float(moment) - sent
+        anew = generation != self._generation
+        ready = state == READY
+        if not anew and not ready and not self._ready:
+            return False  # declared, and still being rebuilt
         if not anew:
             for past_session, past_report, saved in self._unsure:
-                if (past_session and past_session != session) or (past_report and past_report > report):
+                if past_session > joined or past_report > report:
                     self._book.restore(saved)
         self._unsure.clear()
-        ready = state == READY
-        fresh = anew or not self._ready
         self._spend_until = float("-inf")
-        self._session = max(self._session, session) + 1
         self._report = max(self._report, report)
         through = self._book.last_sequence
-        held_since = counted if ready else self._book.acknowledged
-        records, saved = self._book.declare(counted=held_since, anew=fresh, ready=ready)
+        records, saved = self._book.declare(
+            counted=counted if ready else self._book.acknowledged,
+            anew=anew or not self._ready,
+            ready=ready,
+            swept=swept == 1,
+        )
         try:
             answer = await self._store.call(
                 *(JOIN, generation, state, self._session, counted, through, records),
@@ -386,6 +393,11 @@ class ValkeyLimiter:
         self._complained = False
         self._joined.set()
         return True
+
+    def _void(self, word: str) -> None:
+        """What was held is so no more: the generation is `lost`, or this process was `swept`."""
+        self._spend_until = float("-inf")
+        self._fall(State.LOST if word == "lost" else State.JOINING)
 
     def _fall(self, state: State, reason: str = "") -> None:
         """Out of JOINED, or from one reason to another."""

@@ -18,15 +18,18 @@ class Script(NamedTuple):
     digest: str
 
 
-_PRELUDE: Final = (
-    """
+_CONSTANTS: Final = (
+    f"local WINDOW, LAPSE, KEPT = {WINDOW_SECONDS}, {LAPSE_SECONDS}, {KEPT_AFTER_END_SECONDS}\n"
+    f"local NEAR, SHARE = {NEAR_RESERVATIONS}, {SLICE_SHARE}\n"
+)
+
+_PRELUDE: Final = """
 local input = cmsgpack.unpack(ARGV[1])
 local P, me = input[1], input[2]
 local time = redis.call('TIME')
 local now = tonumber(time[1])
 local micros = now * 1000000 + tonumber(time[2])
-local moment = string.format('%%d.%%06d', now, tonumber(time[2]))
-local WINDOW, LAPSE, KEPT = %d, %d, %d
+local moment = string.format('%d.%06d', now, tonumber(time[2]))
 
 local function number(value) return tonumber(value) or 0 end
 local function answer(...) return cmsgpack.pack({...}) end
@@ -86,7 +89,7 @@ local function level_of(key, capacity, refill)
 end
 
 local function set_level(key, capacity, refill, level)
-  redis.call('HSET', key, 'level', string.format('%%.17g', level), 'at', micros)
+  redis.call('HSET', key, 'level', string.format('%.17g', level), 'at', micros)
   if refill > 0 then
     redis.call('EXPIRE', key, math.min(31536000, math.ceil(capacity / refill) + 60))
   end
@@ -94,9 +97,7 @@ end
 
 -- More (or less) of a counter's field, never below 0; what is 0 is not there.
 local function add(key, field, units)
-  if units == 0 then return end
-  local value = number(redis.call('HGET', key, field)) + units
-  if value > 0 then redis.call('HSET', key, field, value) else redis.call('HDEL', key, field) end
+  if units ~= 0 and redis.call('HINCRBY', key, field, units) <= 0 then redis.call('HDEL', key, field) end
 end
 
 local function touch(key, kind, finish)
@@ -138,7 +139,7 @@ local function sweep()
 end
 
 local function renew()
-  redis.call('ZADD', P .. 'procs', string.format('%%d.%%06d', now + LAPSE, tonumber(time[2])), me)
+  redis.call('ZADD', P .. 'procs', string.format('%d.%06d', now + LAPSE, tonumber(time[2])), me)
   return redis.call('ZCARD', P .. 'procs')
 end
 
@@ -153,7 +154,8 @@ local function objection(gen, session)
   if present[1] ~= gen or present[2] ~= 'ready' then return 'lost' end
   sweep()
   if not redis.call('ZSCORE', P .. 'procs', me) then return 'swept' end
-  if number(redis.call('HGET', P .. 'p:' .. me, 'session')) ~= session then return 'swept' end
+  local numbers = redis.call('HMGET', P .. 'p:' .. me, 'session', 'joined')
+  if number(numbers[1]) ~= session or number(numbers[2]) ~= session then return 'swept' end
 end
 
 -- How much of a counter is left, used and held.
@@ -172,18 +174,10 @@ end
 
 -- A slice of what is left, of at most `wish`, for a process that has `free` of it already.
 local function slice(left, wish, largest, free, live)
-  if wish <= 0 or left < %d * largest then return 0 end
-  return math.max(0, math.min(wish, math.floor(left * %.17g / live) - free))
+  if wish <= 0 or left < NEAR * largest then return 0 end
+  return math.max(0, math.min(wish, math.floor(left * SHARE / live) - free))
 end
 """
-    % (  # noqa: UP031  # Lua is full of braces
-        WINDOW_SECONDS,
-        LAPSE_SECONDS,
-        KEPT_AFTER_END_SECONDS,
-        NEAR_RESERVATIONS,
-        SLICE_SHARE,
-    )
-)
 
 _ACQUIRE: Final = """
 local gen, session, recall, records = input[3], input[4], input[5], input[6]
@@ -226,7 +220,7 @@ for i, record in ipairs(records) do
     end
     local hope = 0
     if need <= left + idle then hope = 2 elseif need <= left + others then hope = 1 end
-    if recall and hope > 0 then redis.call('PUBLISH', P .. 'recall', name) end
+    if hope == 2 or (recall and hope == 1) then redis.call('PUBLISH', P .. 'recall', name) end
     refused[#refused + 1] = {i - 1, math.floor(left), used, held, reset, hope}
   end
 end
@@ -256,7 +250,8 @@ for i, record in ipairs(records) do
 end
 return answer('ok', moment, live, granted)
 """
-# Input: P, process, generation, session, recall, [[name, kind, amount, start or refill, end, need, wish, largest, free]].
+# Input: P, process, generation, session, recall,
+# [[name, kind, amount, start or refill, end, need, wish, largest, free]].
 # Answers: lost | swept | period, moment; no, moment, live, [[index, left, used, held, reset, hope]];
 # ok, moment, live, [[left, slice]].
 
@@ -282,8 +277,8 @@ for i, record in ipairs(records) do
       add(key, 'used', used)
     elseif kind == 'w' then
       for j = 1, #seconds, 2 do count(key, seconds[j], seconds[j + 1]) end
-    elseif kind == 'b' and raised > 0 then
-      set_level(key, amount, first, math.min(amount, level_of(key, amount, first) + raised))
+    elseif kind == 'b' and raised ~= 0 then
+      set_level(key, amount, first, math.max(0, math.min(amount, level_of(key, amount, first) + raised)))
     end
   end
   local left = standing(key, kind, amount, first)
@@ -308,12 +303,25 @@ return answer('ok', moment, live, results)
 # given up of held, raised level, free after, wish, largest, [second, units, ...]]]. Answers as ACQUIRE, without `no`.
 
 _LOOK: Final = """
+local session = input[3]
 local present = redis.call('HMGET', P .. 'gen', 'id', 'state')
 if not present[1] then return answer('lost', moment) end
-local numbers = redis.call('HMGET', P .. 'p:' .. me, 'session', 'report')
-return answer('ok', moment, present[1], present[2] or '', number(numbers[1]), number(numbers[2]), counted())
+local mine = P .. 'p:' .. me
+local numbers = redis.call('HMGET', mine, 'session', 'joined', 'report')
+session = math.max(session, number(numbers[1]) + 1)
+redis.call('HSET', mine, 'session', session)
+redis.call('EXPIRE', mine, 86400)
+sweep()
+local swept = 1
+if redis.call('ZSCORE', P .. 'procs', me) then
+  swept = 0
+  renew()
+end
+return answer(
+  'ok', moment, present[1], present[2] or '', session, number(numbers[2]), number(numbers[3]), counted(), swept)
 """
-# Input: P, process. Answers: lost, moment; ok, moment, generation, state, session, report, counted.
+# Input: P, process, the least number of the next session. From then on nothing is heard that was sent before.
+# Answers: lost, moment; ok, moment, generation, state, session, last session that joined, last report, counted, swept.
 
 _JOIN: Final = """
 local gen, state, session, seen, through, records = input[3], input[4], input[5], input[6], input[7], input[8]
@@ -321,7 +329,8 @@ local present = redis.call('HMGET', P .. 'gen', 'id', 'state')
 if present[1] ~= gen or present[2] ~= state then return answer('lost', moment) end
 sweep()
 if counted() ~= seen then return answer('again', moment) end
-if number(redis.call('HGET', P .. 'p:' .. me, 'session')) >= session then return answer('again', moment) end
+local numbers = redis.call('HMGET', P .. 'p:' .. me, 'session', 'joined')
+if number(numbers[1]) ~= session or number(numbers[2]) >= session then return answer('again', moment) end
 release(me, false)
 local orphaned = redis.call('HGETALL', P .. 'o:' .. me)
 for i = 1, #orphaned, 2 do
@@ -338,20 +347,21 @@ for _, record in ipairs(records) do
     add(key, 'used', used)
   elseif kind == 'w' then
     for j = 1, #seconds, 2 do count(key, seconds[j], seconds[j + 1]) end
-  elseif kind == 'b' and used > 0 then
-    set_level(key, amount, first, math.max(0, level_of(key, amount, first) - used))
+  elseif kind == 'b' and used ~= 0 then
+    set_level(key, amount, first, math.max(0, math.min(amount, level_of(key, amount, first) - used)))
   end
   if redis.call('EXISTS', key) == 1 then touch(key, kind, finish) end
 end
-redis.call('HSET', P .. 'p:' .. me, 'session', session)
+redis.call('HSET', P .. 'p:' .. me, 'joined', session)
 redis.call('EXPIRE', P .. 'p:' .. me, 86400)
 if state == 'ready' and through > number(redis.call('HGET', P .. 'through', me)) then
   redis.call('HSET', P .. 'through', me, through)
 end
 return answer('ok', moment, renew())
 """
-# Input: P, process, generation, state, session, counted, through, [[name, kind, amount, start or refill, end, used, held,
-# [second, units, ...]]]. Answers: lost | again, moment; ok, moment, live.
+# Input: P, process, generation, state, session, counted, through,
+# [[name, kind, amount, start or refill, end, used, held, [second, units, ...]]].
+# Answers: lost | again, moment; ok, moment, live.
 
 _LEAVE: Final = """
 local gen, session = input[3], input[4]
@@ -377,7 +387,7 @@ return answer('ok', moment)
 
 
 def _script(body: str) -> Script:
-    text = (_PRELUDE + body).encode()
+    text = (_CONSTANTS + _PRELUDE + body).encode()
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
