@@ -183,6 +183,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "TenantRoleEnum": "tenants.models.TenantRole",
+        "PlatformRoleEnum": "tenants.models.PlatformRole",
+        "RoleSourceEnum": "tenants.models.RoleSource",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "gateway.api.openapi.describe_problems",

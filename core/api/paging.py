@@ -37,9 +37,21 @@ class NewestFirst(CursorPagination):
 
     def decode_cursor(self, request: Request) -> Cursor | None:
         cursor = super().decode_cursor(request)
-        if cursor is not None and cursor.position is not None:
-            try:
-                UUID(str(cursor.position))
-            except ValueError as error:  # else the query would fail on it
-                raise NotFound(self.invalid_cursor_message) from error
+        if cursor is not None and cursor.position is not None and not self.could_be(str(cursor.position)):
+            raise NotFound(self.invalid_cursor_message)  # else the query would fail on it
         return cursor
+
+    def could_be(self, position: str) -> bool:
+        """Whether a page may have handed out this value of the ordering's column."""
+        try:
+            UUID(position)
+        except ValueError:
+            return False
+        return True
+
+
+class NewestNumberFirst(NewestFirst):
+    """The same for rows that are counted."""
+
+    def could_be(self, position: str) -> bool:
+        return position.isascii() and position.isdigit() and len(position) <= 18  # fits a bigint

@@ -23,7 +23,7 @@ _IF_MATCH: Final = OpenApiParameter(
 )
 
 
-class ControlSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular publishes no types
+class ControlSchema(AutoSchema):
     """Adds declared query parameters, `Idempotency-Key` and `If-Match`."""
 
     def get_override_parameters(self) -> list[Any]:

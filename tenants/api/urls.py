@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from tenants.api import members, people, views
+from tenants.api import audit, configuration, members, people, views
 
 urlpatterns = [
     path("tenants/", views.TenantListView.as_view()),
@@ -20,4 +20,11 @@ urlpatterns = [
     path("people/<uuid:user_id>/reset-second-factor/", people.SecondFactorResetView.as_view()),
     path("role-mappings/", people.RoleMappingListView.as_view()),
     path("role-mappings/<uuid:mapping_id>/", people.RoleMappingView.as_view()),
+    path("audit/", audit.AuditListView.as_view()),
+    path("audit.csv", audit.AuditCsvView.as_view()),
+    path("audit/<uuid:event_id>/", audit.AuditEventView.as_view()),
+    path("tenants/<slug:slug>/audit/", audit.TenantAuditListView.as_view()),
+    path("tenants/<slug:slug>/audit.csv", audit.TenantAuditCsvView.as_view()),
+    path("configuration/history/", configuration.HistoryView.as_view()),
+    path("configuration/rollback/", configuration.RollbackView.as_view()),
 ]

@@ -33,12 +33,12 @@ from tenants.policies.rollback import (
     plan_object,
     plan_prices,
 )
+from tenants.reads.audit import history_of
 from tenants.services.audit import record_audit
 from tenants.services.departments import DEEPEST
 from tenants.services.errors import Conflict, InvalidInput
 
 HISTORY_RETENTION: Final = timedelta(days=400)
-_SAME_TRANSACTION: Final = timedelta(hours=1)  # numbers of transactions may come again, years later, in another cluster
 _SECTIONS: Final = {
     KEY: Section.KEYS,
     TENANT: Section.GRANTS,
@@ -133,10 +133,7 @@ def _undone(to: int | UUID | datetime, *, before: bool) -> "models.QuerySet[Conf
         event = AuditEvent.objects.filter(pk=to).first()
         if event is None:
             raise InvalidInput("to", "There is no such audit event.")
-        near = (event.at - _SAME_TRANSACTION, event.at + _SAME_TRANSACTION)
-        point = None
-        if event.transaction is not None:
-            point = history.filter(transaction=event.transaction, at__range=near).order_by("-id").first()
+        point = history_of(event).last()
         if point is None:  # it changed no configuration
             return _undone_since(history, event.at, before=before)
     else:

@@ -194,6 +194,7 @@ def test_history_holds_no_secret_and_is_forgotten_when_asked(acme: Tenant) -> No
     other = make_tenant()
     ApiKey.objects.filter(pk=key.pk).update(last_used_at=timezone.now())  # use is no change
     kept = ConfigurationChange.objects.get(object_id=key.pk)
+    assert kept.after is not None
     assert "digest" not in kept.after
     assert (kept.tenant_id, kept.before) == (acme.pk, None)
     assert erase_history(acme.pk) == 2
