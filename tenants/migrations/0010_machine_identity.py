@@ -56,4 +56,11 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('leeway_seconds__gte', 0), ('leeway_seconds__lte', 300)), name='tenants_issuer_leeway')],
             },
         ),
+        migrations.RemoveConstraint(model_name='grant', name='tenants_grant_once'),
+        migrations.AddConstraint(
+            model_name='grant',
+            constraint=models.UniqueConstraint(
+                fields=('tenant', 'principal_kind', 'principal_id', 'model_pattern', 'effect'), name='tenants_grant_once'
+            ),
+        ),
     ]

@@ -108,7 +108,8 @@ class Grant(TimeOrderedModel):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["principal_kind", "principal_id", "model_pattern", "effect"], name="tenants_grant_once"
+                fields=["tenant", "principal_kind", "principal_id", "model_pattern", "effect"],
+                name="tenants_grant_once",
             )
         ]
 

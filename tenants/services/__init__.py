@@ -3,6 +3,7 @@
 from tenants.services.access_tokens import NewAccessToken, create_access_token, delete_access_token
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
+from tenants.services.grants import grant_model, remove_expired_grants, remove_grant
 from tenants.services.invitations import (
     NewInvitation,
     accept_invitation,
@@ -12,7 +13,8 @@ from tenants.services.invitations import (
     withdraw_invitation,
 )
 from tenants.services.issuers import change_token_issuer, create_token_issuer, delete_token_issuer
-from tenants.services.keys import NewKey, create_api_key, digest_secret, replace_api_key, revoke_api_key
+from tenants.services.key_rotation import replace_api_key, rotate_api_key
+from tenants.services.keys import NewKey, change_api_key, create_api_key, digest_secret, revoke_api_key
 from tenants.services.members import change_member_role, remove_member
 from tenants.services.partitions import ensure_partitions
 from tenants.services.people import (
@@ -27,8 +29,6 @@ from tenants.services.tenants import (
     add_member,
     create_tenant,
     create_user,
-    grant_model,
-    remove_grant,
     set_response_retention,
     set_tenant_state,
 )
@@ -45,6 +45,7 @@ __all__ = [
     "accept_open_invitations",
     "add_member",
     "apply_claims",
+    "change_api_key",
     "change_member_role",
     "change_person",
     "change_token_issuer",
@@ -63,12 +64,14 @@ __all__ = [
     "ensure_partitions",
     "grant_model",
     "record_audit",
+    "remove_expired_grants",
     "remove_grant",
     "remove_member",
     "replace_api_key",
     "reset_second_factor",
     "revoke_api_key",
     "roles_given_by",
+    "rotate_api_key",
     "set_response_retention",
     "set_tenant_state",
     "use_login_link",

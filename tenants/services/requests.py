@@ -26,9 +26,9 @@ from tenants.policies.rbac import ACTIONS
 from tenants.policies.requests import RequestState, is_over, may_become
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
+from tenants.services.grants import grant_model
 from tenants.services.limits import LONGEST_BOOST, boost_limit, change_limit, create_limit
 from tenants.services.notices import raise_notice
-from tenants.services.tenants import grant_model
 
 MOST_OPEN: Final = 50
 """Requests of one tenant that nobody decided yet."""

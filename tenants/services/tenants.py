@@ -1,23 +1,16 @@
-"""Tenants, people, memberships and grants."""
+"""Tenants, people and memberships."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from core.epochs import Section, bump_epoch
 from tenants.actor import Actor
 from tenants.models import (
-    ApiKey,
-    Grant,
-    GrantEffect,
     Membership,
     PlatformRole,
-    PrincipalKind,
     RoleSource,
     SlaTier,
     Tenant,
@@ -25,7 +18,6 @@ from tenants.models import (
     TenantState,
     User,
 )
-from tenants.policies.rbac import ACTIONS
 from tenants.services.audit import record_audit
 from tenants.services.errors import InvalidInput
 from tenants.services.state_notices import tell_tenant_state
@@ -150,59 +142,3 @@ def add_member(tenant: Tenant, user: User, *, role: TenantRole, actor: Actor) ->
             after={"user": str(user.pk), "role": role},
         )
     return membership
-
-
-@transaction.atomic
-def grant_model(
-    tenant: Tenant,
-    *,
-    model_pattern: str,
-    actor: Actor,
-    actions: Sequence[str] = ("infer", "embed"),
-    effect: str = GrantEffect.ALLOW,
-    key: ApiKey | None = None,
-    expires_at: datetime | None = None,
-) -> Grant:
-    """Allow (or deny) `actions` on models that match the pattern, to the tenant or one of its keys.
-
-    The same principal, pattern and effect is one grant: granting again replaces its actions and expiry.
-    Raises InvalidInput for an empty pattern, an unknown action or a past expiry.
-    """
-    if not 0 < len(model_pattern) <= 200:
-        raise InvalidInput("model_pattern", "A pattern has 1 to 200 characters.")
-    if not actions or set(actions) - ACTIONS - {"*"}:
-        raise InvalidInput("actions", f"Actions are some of {', '.join(sorted(ACTIONS))}, or *.")
-    if expires_at is not None and expires_at <= timezone.now():
-        raise InvalidInput("expires_at", "The expiry lies in the past.")
-    kind = PrincipalKind.KEY if key else PrincipalKind.TENANT
-    grant, _ = Grant.objects.update_or_create(
-        principal_kind=kind,
-        principal_id=key.pk if key else tenant.pk,
-        model_pattern=model_pattern,
-        effect=effect,
-        defaults={"tenant": tenant, "actions": sorted(set(actions)), "expires_at": expires_at},
-    )
-    record_audit(
-        "grant.set",
-        subject=grant,
-        actor=actor,
-        tenant_id=tenant.pk,
-        after={"model": model_pattern, "actions": grant.actions, "effect": effect, "principal": kind},
-    )
-    bump_epoch(Section.GRANTS, tenant.pk)
-    return grant
-
-
-@transaction.atomic
-def remove_grant(grant_id: UUID, *, actor: Actor) -> None:
-    """Raises Grant.DoesNotExist."""
-    grant = Grant.objects.select_for_update().get(pk=grant_id)
-    record_audit(
-        "grant.removed",
-        subject=grant,
-        actor=actor,
-        tenant_id=grant.tenant_id,
-        before={"model": grant.model_pattern, "actions": grant.actions, "effect": grant.effect},
-    )
-    bump_epoch(Section.GRANTS, grant.tenant_id)
-    grant.delete()
