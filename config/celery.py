@@ -33,6 +33,7 @@ app.conf.update(
         "prune-deliveries": {"task": "tenants.tasks.prune_deliveries", "schedule": 86_400.0},
         "ensure-partitions": {"task": "tenants.tasks.ensure_partitions", "schedule": 3600.0},
         "compact-lease-store": {"task": "gpupool.tasks.compact_lease_store", "schedule": 600.0},
+        "report-instance-hours": {"task": "gpupool.tasks.report_instance_hours", "schedule": 300.0},
         "prune-minutes": {"task": "tenants.tasks.prune_minutes", "schedule": 86_400.0},
         "prune-marks": {"task": "tenants.tasks.prune_marks", "schedule": 86_400.0},
         "delete-expired-responses": {"task": "gateway.tasks.delete_expired_responses", "schedule": 3600.0},
