@@ -129,7 +129,7 @@ class _Connection(asyncio.Protocol):
             raise ValkeyUnavailable("the connection was lost")
         batch = _Batch(len(commands), self._loop.create_future())
         self._waiting.append(batch)
-        self._transport.write(b"".join(map(_encode, commands)))
+        self._transport.write(b"".join(map(encode_command, commands)))
         timer = self._loop.call_later(deadline_seconds, self._late, batch)
         try:
             return await batch.future
@@ -161,7 +161,7 @@ class _Connection(asyncio.Protocol):
         position = 0
         while self._waiting:
             try:
-                reply, position = _parse(self._buffer, position)
+                reply, position = parse_reply(self._buffer, position)
             except IndexError:
                 break
             except ValueError as error:
@@ -185,7 +185,8 @@ class _Batch:
         self.replies: list[Reply | ValkeyRefused] = []
 
 
-def _encode(arguments: tuple[Argument, ...]) -> bytes:
+def encode_command(arguments: tuple[Argument, ...]) -> bytes:
+    """A command as it travels."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         raw = argument if isinstance(argument, bytes) else str(argument).encode()
@@ -193,7 +194,7 @@ def _encode(arguments: tuple[Argument, ...]) -> bytes:
     return b"".join(parts)
 
 
-def _parse(buffer: bytearray, position: int) -> "tuple[Reply | ValkeyRefused, int]":
+def parse_reply(buffer: bytearray, position: int) -> "tuple[Reply | ValkeyRefused, int]":
     """One reply and where it ends. Raises IndexError when it is not all there yet, ValueError for nonsense."""
     end = buffer.find(b"\r\n", position)
     if end < 0:
@@ -216,7 +217,7 @@ def _parse(buffer: bytearray, position: int) -> "tuple[Reply | ValkeyRefused, in
     if kind == b"*":
         items: list[Reply] = []
         for _ in range(max(0, int(line))):
-            item, end = _parse(buffer, end)
+            item, end = parse_reply(buffer, end)
             if isinstance(item, ValkeyRefused):
                 raise ValueError("an error inside an array")
             items.append(item)

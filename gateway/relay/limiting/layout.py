@@ -133,6 +133,11 @@ def area(prefix: str) -> str:
     return prefix + AREA
 
 
+def recall_channel(prefix: str) -> str:
+    """Where processes are asked to give back."""
+    return area(prefix) + RECALL
+
+
 def counter_of(limit: LimitRow, now: float) -> Counter:
     """The counter that a request admitted at `now` (seconds since the epoch) is charged to."""
     kind = _KINDS[limit.window]

@@ -53,9 +53,10 @@ class State(Enum):
 
 
 class ValkeyLimiter:
-    """See Limiter. `process_id` is the spool's; `run` must be running; only touched on the event loop.
+    """See Limiter. `process_id` is the spool's; only touched on the event loop.
 
-    The deadline of a call is the client's. `on_overrun` is told of units used beyond what was reserved.
+    `run` must be running, and beside it a Subscriber to `layout.recall_channel(prefix)` that calls `recalled`. The
+    deadline of a call is the client's. `on_overrun` is told of units used beyond what was reserved.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.embedded.valkey import ValkeyServer
-from gateway.relay.valkey import Reply, ValkeyClient, ValkeyRefused, ValkeyUnavailable, _parse
+from gateway.relay.valkey import Reply, ValkeyClient, ValkeyRefused, ValkeyUnavailable, parse_reply
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ replies = st.recursive(
 @given(replies, st.binary(max_size=10))
 def test_a_reply_is_read_and_what_follows_left(reply: Reply, rest: bytes) -> None:
     data = encode(reply)
-    assert _parse(bytearray(data + rest), 0) == (reply, len(data))
+    assert parse_reply(bytearray(data + rest), 0) == (reply, len(data))
 
 
 @given(replies, st.data())
@@ -61,7 +61,7 @@ def test_a_part_of_a_reply_is_waited_for(reply: Reply, data: st.DataObject) -> N
     whole = encode(reply)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(IndexError):
-        _parse(bytearray(whole[:cut]), 0)
+        parse_reply(bytearray(whole[:cut]), 0)
 
 
 async def test_calls_are_answered_in_order(client: ValkeyClient) -> None:
