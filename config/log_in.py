@@ -24,7 +24,7 @@ def log_in_settings(environment: Environment) -> dict[str, Any]:
         "ACCOUNT_SIGNUP_ENABLED": False,
         "ACCOUNT_EMAIL_VERIFICATION": "none",  # addresses are vouched for by who invites; nothing needs SMTP
         "ACCOUNT_RATE_LIMITS": False,  # dashboard.login_guard counts, and lets people in while the cache is away
-        "ACCOUNT_REAUTHENTICATION_METHODS": ["password", "mfa"],
+        "ACCOUNT_REAUTHENTICATION_METHODS": ["password", "mfa", "link"],
         "ACCOUNT_REAUTHENTICATION_TIMEOUT": 15 * 60,  # seconds
         "MFA_ADAPTER": "dashboard.accounts.adapters.SecondFactorAdapter",
         "MFA_SUPPORTED_TYPES": ["totp", "webauthn", "recovery_codes"],

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from dashboard import labels
 from dashboard.access import portal_of
-from dashboard.navigation import Group, console_groups, portal_groups
+from dashboard.navigation import Group, account_groups, console_groups, portal_groups
 from dashboard.strings import script_strings
 from tenants import selectors
 from tenants.models import Tenant, User
@@ -70,8 +70,10 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
     return {
         "shell": Shell(
             home=reverse("home"),
-            area_name=_("Console"),
-            groups=console_groups(view_name=view_name, superuser=user.is_superuser) if user.may_read_platform else (),
+            area_name=_("Console") if user.may_read_platform else "",
+            groups=console_groups(view_name=view_name, superuser=user.is_superuser)
+            if user.may_read_platform
+            else account_groups(),
             user_name=str(user),
             role=platform_role,
             may_read_platform=user.may_read_platform,

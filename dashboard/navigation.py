@@ -62,10 +62,16 @@ def portal_groups(tenant: Tenant, *, view_name: str, active_keys: str) -> list[G
                 entry(_("Quick start"), "rocket", "portal-home"),
                 entry(_("API keys"), "key", "portal-keys", active_keys),
                 entry(_("Usage"), "chart-bar", "portal-usage"),
+                entry(_("Members"), "users", "portal-members"),
             ],
         ),
         *_platform_group(superuser=False),
     ]
+
+
+def account_groups() -> list[Group]:
+    """What people without a platform role reach from pages that belong to no tenant."""
+    return [Group("", [Item(_("Start page"), "home", reverse("home"))])]
 
 
 def _is_current(name: str, view_name: str) -> bool:

@@ -2,13 +2,13 @@
 
 from django.contrib.auth.views import LogoutView
 from django.templatetags.static import static
-from django.urls import path
+from django.urls import include, path
 from django.views.generic import RedirectView
 from django.views.i18n import set_language
 
 from dashboard.views import home, login
 from dashboard.views.console import attach, engines, instances, overview, tenants
-from dashboard.views.portal import keys, quickstart, usage
+from dashboard.views.portal import keys, members, quickstart, usage
 
 urlpatterns = [
     path("", home.start, name="home"),
@@ -17,6 +17,7 @@ urlpatterns = [
     path("login/", login.LoginView.as_view(), name="login"),
     path("backoffice/login/", login.backoffice),  # before the backoffice's own
     path("logout/", LogoutView.as_view(), name="logout"),
+    path("", include("dashboard.accounts.urls")),
     path("language/", set_language, name="set_language"),
     path("console/overview/", overview.page, name="console-overview"),
     path("console/instances/", instances.index, name="console-instances"),
@@ -29,5 +30,14 @@ urlpatterns = [
     path("t/<slug:slug>/keys/", keys.index, name="portal-keys"),
     path("t/<slug:slug>/keys/new/", keys.create, name="portal-key-new"),
     path("t/<slug:slug>/keys/<uuid:key_id>/revoke/", keys.revoke, name="portal-key-revoke"),
+    path("t/<slug:slug>/members/", members.index, name="portal-members"),
+    path("t/<slug:slug>/members/invite/", members.invite, name="portal-member-invite"),
+    path("t/<slug:slug>/members/<uuid:user_id>/role/", members.role, name="portal-member-role"),
+    path("t/<slug:slug>/members/<uuid:user_id>/remove/", members.remove, name="portal-member-remove"),
+    path(
+        "t/<slug:slug>/invitations/<uuid:invitation_id>/withdraw/",
+        members.withdraw,
+        name="portal-member-withdraw",
+    ),
     path("t/<slug:slug>/usage/", usage.page, name="portal-usage"),
 ]

@@ -3,18 +3,24 @@
 from typing import Any, Final
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, _build_apps_from_settings
+from allauth.socialaccount.models import SocialLogin
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest
 from django.utils.functional import Promise
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext_lazy as _
 
 from core.sealing import seal, unseal
+from dashboard.accounts.provider import IssuerProvider, admit
+from tenants.models import User
+from tenants.second_factor import has_second_factor
 
 _PURPOSE: Final = "second factor"
 """Changing it would make every second factor unreadable."""
-_WRONG_CODE: Final = _("This code is not right, or was used before.")
+WRONG_CODE: Final = _("This code is not right, or was used before.")
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -22,7 +28,7 @@ class AccountAdapter(DefaultAccountAdapter):
 
     error_messages = {
         **DefaultAccountAdapter.error_messages,
-        "incorrect_code": _WRONG_CODE,
+        "incorrect_code": WRONG_CODE,
         "incorrect_password": _("This password is not right."),
         "enter_current_password": _("This password is not right."),
     }
@@ -38,6 +44,18 @@ class AccountAdapter(DefaultAccountAdapter):
     def send_notification_mail(self, *args: Any, **kwargs: Any) -> None:
         """The audit log tells; mail is sent by tenants.services alone."""
 
+    def is_safe_url(self, url: str | None) -> bool:
+        """Only within this site: another port of this host is another."""
+        request = context.request
+        return url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
+
+    def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
+        """Not of people who log in by a provider alone: they have nothing to prove themselves with anew."""
+        user = context.request.user
+        if isinstance(user, User) and not user.has_usable_password() and not has_second_factor(user):
+            return False
+        return bool(super().is_reauthentication_required(app=app, **kwargs))
+
     def reauthenticate(self, user: AbstractBaseUser, password: str) -> bool:
         """Without allauth's search for the address in tables that we do not keep."""
         return user.check_password(password)
@@ -46,7 +64,7 @@ class AccountAdapter(DefaultAccountAdapter):
 class SecondFactorAdapter(DefaultMFAAdapter):
     """Secrets of second factors are sealed: the database holds none that can be read."""
 
-    error_messages = {**DefaultMFAAdapter.error_messages, "incorrect_code": _WRONG_CODE}
+    error_messages = {**DefaultMFAAdapter.error_messages, "incorrect_code": WRONG_CODE}
 
     def encrypt(self, text: str) -> str:
         return seal(text, _PURPOSE)
@@ -65,3 +83,12 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[Any]:
         found = _build_apps_from_settings(provider=provider, client_id=client_id)
         return [app for apps in found.values() for app in apps]
+
+    def get_provider(self, request: HttpRequest, provider: str, client_id: str | None = None) -> IssuerProvider:
+        return IssuerProvider(request, app=self.get_app(request, provider=provider, client_id=client_id))
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        admit(request, sociallogin)
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
+        return False

@@ -1,5 +1,8 @@
 """Logging in with a password."""
 
+from typing import Any
+
+from allauth.socialaccount.adapter import get_adapter
 from django.contrib.auth import views
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import redirect_to_login
@@ -9,8 +12,10 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
 from dashboard.access import signed_in
+from dashboard.accounts.log_in import log_in
 from dashboard.forms import LoginForm
 from dashboard.login_guard import PAUSE_SECONDS
+from tenants.models import User
 from tenants.second_factor import lacks_second_factor
 
 
@@ -19,6 +24,19 @@ class LoginView(views.LoginView):
 
     form_class = LoginForm
     redirect_authenticated_user = True
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """To the second factor of who has one, else in."""
+        user = form.get_user()
+        assert isinstance(user, User)
+        return log_in(self.request, user, method="password", then=self.get_success_url())
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        providers = [
+            (provider.name, provider.get_login_url(self.request, next=self.get_redirect_url() or "/"))
+            for provider in get_adapter().list_providers(self.request)
+        ]
+        return {**super().get_context_data(**kwargs), "providers": providers}
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         response = super().form_invalid(form)

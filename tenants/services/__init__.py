@@ -19,6 +19,7 @@ from tenants.services.members import change_member_role, remove_member
 from tenants.services.partitions import ensure_partitions
 from tenants.services.people import (
     NewLoginLink,
+    change_password,
     change_person,
     create_login_link,
     reset_second_factor,
@@ -47,6 +48,7 @@ __all__ = [
     "apply_claims",
     "change_api_key",
     "change_member_role",
+    "change_password",
     "change_person",
     "change_token_issuer",
     "create_access_token",

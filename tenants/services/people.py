@@ -89,6 +89,16 @@ def reset_second_factor(user_id: UUID, *, actor: Actor) -> User:
 
 
 @transaction.atomic
+def change_password(user_id: UUID, password: str, *, actor: Actor) -> User:
+    """Sessions that were made with the old one end. The caller has checked that it is no weak one."""
+    user = User.objects.select_for_update().get(pk=user_id)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    record_audit("user.password_changed", subject=user, actor=actor)
+    return user
+
+
+@transaction.atomic
 def create_login_link(user: User, *, actor: Actor) -> NewLoginLink:
     """A link that logs in once, within LINK_LIFE; earlier ones of the person stop working."""
     LoginLink.objects.filter(user=user, used_at__isnull=True).delete()

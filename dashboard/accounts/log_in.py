@@ -1,0 +1,83 @@
+"""Pages of logging in after the password: second factor, passkey, recovery link; and what is said when it fails."""
+
+from typing import Any
+
+from allauth.account.internal.flows.login import perform_login, record_authentication
+from allauth.account.models import Login
+from allauth.mfa.base.views import AuthenticateView
+from allauth.mfa.webauthn.views import LoginWebAuthnView
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from dashboard.accounts.forms import SecondFactorForm
+from dashboard.login_guard import PAUSE_SECONDS
+from tenants import services
+from tenants.models import LoginLink, User
+
+
+def log_in(request: HttpRequest, user: User, *, method: str, then: str) -> HttpResponse:
+    """Go on with someone who proved who they are by `method`: to their second factor, or in, to `then`."""
+    record_authentication(request, user, method=method)
+    response: HttpResponse = perform_login(request, Login(user=user, redirect_url=then))
+    return response
+
+
+class SecondFactorView(AuthenticateView):  # type: ignore[misc]  # allauth publishes no types
+    """Asks for a code or a passkey of someone whose password was right."""
+
+    form_class = SecondFactorForm
+    template_name = "accounts/second_factor.html"
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        response: HttpResponse = super().form_invalid(form)
+        if form.has_error("code", "throttled"):
+            response.status_code = 429
+            response["Retry-After"] = str(PAUSE_SECONDS)
+        return response
+
+
+class PasskeyLoginView(LoginWebAuthnView):  # type: ignore[misc]
+    """GET tells the script what to ask the browser for; POST takes what it answered."""
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response: HttpResponse = super().get(request, *args, **kwargs)
+        if isinstance(response, JsonResponse):
+            response["Cache-Control"] = "no-store"
+        return response
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        messages.error(self.request, _("This passkey is not known here."))
+        return HttpResponseRedirect(reverse("login"))
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def link(request: HttpRequest, secret: str) -> HttpResponse:
+    """A recovery link (`manage.py recover`). GET only asks: what previews links must not use it up."""
+    if request.method != "POST":
+        return render(request, "accounts/login_link.html")
+    try:
+        user = services.use_login_link(secret)
+    except LoginLink.DoesNotExist:
+        return render(request, "accounts/refused.html", {"reason": "link"}, status=404)
+    response = log_in(request, user, method="link", then=reverse("account_change_password"))
+    if request.user.is_authenticated:
+        record_authentication(request, user, method="link", reauthenticated=True)
+        request.session["may_set_password"] = True
+    return response
+
+
+@never_cache
+def inactive(request: HttpRequest) -> HttpResponse:
+    return render(request, "accounts/refused.html", {"reason": "inactive"}, status=403)
+
+
+@never_cache
+def cancelled(request: HttpRequest) -> HttpResponse:
+    messages.warning(request, _("You did not log in at the provider."))
+    return redirect("login")
