@@ -7,7 +7,7 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from tenants.services import alerts, deliveries, endings, ledger, partitions, requests, rollups
+from tenants.services import alerts, deliveries, endings, grants, ledger, partitions, requests, rollups
 from tenants.services.senders import SENDERS
 
 
@@ -59,7 +59,7 @@ def tell_what_comes() -> int:
 def end_what_is_over() -> int:
     """Write down the end of grants, raised limits and requests whose time is over; returns how many."""
     now = timezone.now()
-    return endings.end_grants(now=now) + endings.end_boosts(now=now) + requests.expire_requests(now=now)
+    return grants.remove_expired_grants(now) + endings.end_boosts(now=now) + requests.expire_requests(now=now)
 
 
 @shared_task(name="tenants.tasks.prune_minutes")  # type: ignore[untyped-decorator]  # Celery publishes no types

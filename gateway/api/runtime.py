@@ -8,6 +8,7 @@ from gateway.permissions import InferencePermission
 from gateway.relay.carrier import Carrier
 from gateway.relay.exchange import Exchange
 from gateway.relay.memory import MemoryBudget
+from gateway.relay.own_usage import OwnUsage
 from gateway.relay.pipeline import Pipeline
 from gateway.relay.plan import Ready
 from gateway.relay.stored import StoredResponses
@@ -35,6 +36,10 @@ class DoorRuntime(Protocol):
     @property
     def stored(self) -> StoredResponses:
         """Answers about stored responses."""
+
+    @property
+    def usage(self) -> OwnUsage:
+        """Answers about a key's own usage."""
 
     def exchange(self, ready: Ready) -> Exchange:
         """What carries one admitted request to an engine."""

@@ -5,6 +5,7 @@ from django.urls import path, re_path
 from gateway.api.inference import VIEWS, InferModelView, InferView, ModelsView, ModelView
 from gateway.api.probes import about_server_here, healthz, metrics, no_inference_here, nothing_here, readyz
 from gateway.api.stored import CancelResponseView, InputItemsView, StoredResponseView
+from gateway.api.usage import OwnUsageView
 from gateway.relay.routes import INFERENCE
 
 urlpatterns = [
@@ -14,6 +15,7 @@ urlpatterns = [
     path("v1/responses/<str:name>", StoredResponseView.as_view()),
     path("v1/responses/<str:name>/input_items", InputItemsView.as_view()),
     path("v1/responses/<str:name>/cancel", CancelResponseView.as_view()),
+    path("v1/usage", OwnUsageView.as_view()),
     re_path(r"^v1/", nothing_here),
     path("v2", about_server_here),
     path("v2/health/live", about_server_here),

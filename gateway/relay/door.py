@@ -31,6 +31,7 @@ from gateway.relay.exchange import Exchange, Soon
 from gateway.relay.guards import ABORT, ON_LEAVING, WRITE, ClientGone, Receive, Scope, Send, read_body
 from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.others import Catalogue, Others, Scrape
+from gateway.relay.own_usage import OwnUsage
 from gateway.relay.plan import Api, Decision, Held, Ready, Rejected, SlimRequest
 from gateway.relay.realtime.app import RealtimeApp
 from gateway.relay.realtime.connection import RealtimeLimits
@@ -85,6 +86,7 @@ class Door:
         metrics_token: str | None = None,
         memory: MemoryBudget | None = None,
         stored: StoredResponses | None = None,
+        usage: OwnUsage | None = None,
         coalescer: Coalescer | None = None,
     ) -> None:
         self.draining = False
@@ -110,6 +112,7 @@ class Door:
             metrics_token=metrics_token,
             memory=lambda: self._memory,
             stored=stored,
+            usage=usage,
         )
         self._ticker: asyncio.TimerHandle | None = None
 

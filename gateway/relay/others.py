@@ -1,4 +1,4 @@
-"""What the relay answers besides inference: models, stored responses, and what probes and scrapers ask for."""
+"""What the relay answers besides inference: models, stored responses, usage, and what probes and scrapers ask for."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -15,6 +15,7 @@ from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.guards import Scope, Send
 from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.oip import about_server
+from gateway.relay.own_usage import ALLOWED, USAGE, OwnUsage
 from gateway.relay.plan import SlimRequest
 from gateway.relay.routes import OIP, OIP_LIVE, OIP_MODELS, OIP_READY, RESPONSES, api_near, posted_api
 from gateway.relay.stored import StoredResponses, stored_methods
@@ -51,6 +52,7 @@ class Others:
         metrics_token: str | None,
         memory: Callable[[], MemoryBudget],
         stored: StoredResponses | None,
+        usage: OwnUsage | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._clock = clock
@@ -59,6 +61,7 @@ class Others:
         self._metrics_token = metrics_token
         self._memory = memory
         self._stored = stored
+        self._usage = usage
 
     async def __call__(self, scope: Scope, send: Send) -> None:
         claim = Claim(self._memory())
@@ -110,6 +113,8 @@ class Others:
             request = SlimRequest(request_id, api, path, scope["headers"], b"", now, claim=claim)
             if path.startswith(RESPONSES) and self._stored is not None:
                 return 200, [_JSON], await self._stored.answer(method, request, scope.get("query_string", b""))
+            if path == USAGE and self._usage is not None:
+                return 200, [_JSON], await self._usage.answer(method, request, scope.get("query_string", b""))
             return 200, [_JSON], await self._catalogue.models(request)
         except GatehouseError as error:
             return error.status, error_headers(error), render_error(api_near(path), error, request_id)
@@ -125,4 +130,4 @@ def _allowed_methods(path: str) -> bytes:
         return b"GET, HEAD, OPTIONS"
     if path in ("/healthz", "/readyz", "/metrics", "/v1/models") or (path.startswith("/v1/models/") and path[11:]):
         return b"GET, HEAD, OPTIONS"
-    return stored_methods(path)
+    return ALLOWED if path == USAGE else stored_methods(path)

@@ -103,6 +103,17 @@ class Snapshot:
             tenant = self._tenants.get(tenant.parent_id)
         return tuple(found)
 
+    def limits_about(self, tenant_id: UUID, key_id: UUID | None) -> list[LimitRow]:
+        """Limits of the key, the tenant and the departments that it is part of, of whatever model."""
+        found = [] if key_id is None else [*self._limits_of.get(key_id, {}).values()]
+        found += self._limits_of.get(tenant_id, {}).values()
+        seen, tenant = {tenant_id}, self._tenants.get(tenant_id)
+        while tenant is not None and tenant.parent_id is not None and tenant.parent_id not in seen:
+            seen.add(tenant.parent_id)
+            found += [limit for limit in self._limits_of.get(tenant.parent_id, {}).values() if limit.subtree]
+            tenant = self._tenants.get(tenant.parent_id)
+        return found
+
     def all_limits(self) -> Iterable[LimitRow]:
         return self._limits.values()
 

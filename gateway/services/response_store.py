@@ -1,21 +1,12 @@
-"""The ResponseStore over PostgreSQL: on threads of its own, so that no database ever holds an event loop.
+"""The ResponseStore over PostgreSQL, on lanes of its own: no answer is held by its keeping longer than a deadline."""
 
-Each thread has a connection of its own. A call that is not through within its deadline is given up, its connection
-with it: an answer is never held longer by its keeping than `deadline_seconds`.
-"""
-
-import asyncio
-import contextlib
-import os
-import socket
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
-from django.db import DatabaseError, DataError, InterfaceError, connection, transaction
+from django.db import connection
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
@@ -29,6 +20,7 @@ from gateway.relay.dialects.response_store import (
     ResponseStoreUnavailable,
     Turn,
 )
+from gateway.services.lanes import DatabaseLanes
 from tenants.actor import Actor
 from tenants.services import record_audit
 
@@ -57,62 +49,13 @@ WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant)s AND expires_at > now() AND cr
 T = TypeVar("T")
 
 
-class _Lane:
-    """One thread, and the connection that it has."""
-
-    def __init__(self, number: int) -> None:
-        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"responses-{number}")
-        self.socket: int | None = None
-        self.abandoned = False  # nobody waits for what it does: it must not commit
-
-    def interrupt(self) -> None:
-        """From any thread: make a call that hangs fail. A frozen server never answers; only this ends the wait."""
-        self.abandoned = True
-        descriptor = self.socket
-        if descriptor is None:
-            return
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as duplicate:
-            duplicate.shutdown(socket.SHUT_RDWR)
-
-    @contextlib.contextmanager
-    def working(self, deadline_seconds: float, *, read_only: bool) -> Iterator[None]:
-        """One transaction on this thread's connection, which is given up when anything is wrong with it."""
-        try:
-            connection.close_if_unusable_or_obsolete()
-            connection.close_if_health_check_failed()  # a call is rare, and a lost answer dearer than a round trip
-            connection.ensure_connection()
-            self.socket = connection.connection.pgconn.socket
-            with transaction.atomic():
-                with connection.cursor() as cursor:
-                    if read_only:
-                        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    cursor.execute(f"SET LOCAL statement_timeout = {int(deadline_seconds * 1000)}")
-                yield
-                if self.abandoned:
-                    raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS)
-        except DataError as error:
-            # Its first line alone: in the others the server quotes the conversation, and this is logged.
-            raise ValueError(str(error).strip().partition("\n")[0]) from error
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
-        except (DatabaseError, InterfaceError) as error:
-            self.close()
-            raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS) from error
-
-    def close(self) -> None:
-        self.socket = None
-        connection.close()
-
-
 class DatabaseResponseStore:
     """See gateway.relay.dialects.response_store.ResponseStore; used on one event loop."""
 
     def __init__(self, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
-        self._deadline_seconds = deadline_seconds
-        self._lanes = [_Lane(number) for number in range(_LANES)]
-        self._idle: asyncio.LifoQueue[_Lane] = asyncio.LifoQueue()  # the last one used first: few connections
-        for lane in self._lanes:
-            self._idle.put_nowait(lane)
+        self._lanes = DatabaseLanes(
+            "responses", count=_LANES, deadline_seconds=deadline_seconds, unavailable=_unavailable
+        )
 
     async def load_chain(self, reader: Reader, last: UUID, *, most_responses: int, most_bytes: int) -> list[Turn]:
         return await self._read(lambda: _load_chain(reader, last, most_responses, most_bytes))
@@ -121,7 +64,7 @@ class DatabaseResponseStore:
         return await self._read(lambda: _load_turns(reader, ids, most_bytes))
 
     async def put(self, response: NewResponse) -> None:
-        await self._call(lambda: _put(response), read_only=False)
+        await self._lanes.call(lambda: _put(response), read_only=False)
 
     async def get(self, reader: Reader, response_id: UUID) -> bytes:
         return await self._read(lambda: _json(_rows(reader, response_id), "response"))
@@ -131,53 +74,18 @@ class DatabaseResponseStore:
 
     async def delete(self, reader: Reader, response_id: UUID, *, key_id: UUID, request_id: UUID) -> None:
         actor = Actor("key", key_id, str(request_id))
-        await self._call(lambda: _delete(reader, response_id, actor), read_only=False)
+        await self._lanes.call(lambda: _delete(reader, response_id, actor), read_only=False)
 
     async def aclose(self) -> None:
         """End all calls and give the connections up."""
-        loop = asyncio.get_running_loop()
-        for lane in self._lanes:
-            lane.interrupt()
-        for lane in self._lanes:
-            await loop.run_in_executor(lane.thread, lane.close)
-            lane.thread.shutdown(wait=False)
+        await self._lanes.aclose()
 
     async def _read(self, call: Callable[[], T]) -> T:
-        return await self._call(call, read_only=True)
-
-    async def _call(self, call: Callable[[], T], *, read_only: bool) -> T:
-        """`call` in a transaction on an idle thread, within the deadline; waiting for the thread counts."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._deadline_seconds
-
-        def work() -> T:
-            with lane.working(self._deadline_seconds, read_only=read_only):
-                return call()
-
-        try:
-            lane = await asyncio.wait_for(self._idle.get(), self._deadline_seconds)
-        except TimeoutError:
-            raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS) from None
-        lane.abandoned = False
-        done = lane.thread.submit(work)
-        future = asyncio.wrap_future(done)
-        future.add_done_callback(lambda _: self._idle.put_nowait(lane))
-        try:
-            return await asyncio.wait_for(asyncio.shield(future), max(0.0, ends_at - loop.time()))
-        except TimeoutError:
-            if future.done():  # just now, and its thread may be another's by now
-                return future.result()
-            lane.interrupt()
-            future.add_done_callback(_seen)
-            raise ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS) from None
-        except asyncio.CancelledError:
-            future.add_done_callback(_seen)  # the client left: what it does is soon through
-            raise
+        return await self._lanes.call(call, read_only=True)
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
+def _unavailable() -> ResponseStoreUnavailable:
+    return ResponseStoreUnavailable(retry_after_seconds=_RETRY_SECONDS)
 
 
 def _rows(reader: Reader, response_id: UUID) -> QuerySet[StoredResponse]:

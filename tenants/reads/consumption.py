@@ -16,6 +16,7 @@ from django.db.models import DateTimeField, F, Func, IntegerField, Q, QuerySet, 
 
 from tenants.models import Limit, Metric, Tenant, UsageHour, UsageMinute
 from tenants.policies.periods import Period, period_at
+from tenants.reads.keys import keys_under_limits_of
 
 _HOUR: Final = timedelta(hours=1)
 _SUMMED: Final = {
@@ -47,7 +48,7 @@ def ancestors_of(tenant_ids: Sequence[UUID]) -> set[UUID]:
     found, ask = set(tenant_ids), list(tenant_ids)
     while ask:
         parents = Tenant.objects.filter(pk__in=ask, parent__isnull=False).values_list("parent_id", flat=True)
-        ask = [parent for parent in set(parents) if parent is not None and parent not in found]
+        ask = [parent for parent in set(parents) if parent not in found]
         found.update(ask)
     return found
 
@@ -129,8 +130,8 @@ def _scope(limit: Limit) -> Q:
         scope &= Q(tenant_id__in=family_of(limit.tenant_id))
     elif limit.tenant_id is not None:
         scope &= Q(tenant_id=limit.tenant_id)
-    if limit.key_id is not None:
-        scope &= Q(key_id=limit.key_id)
+    if limit.key is not None:
+        scope &= keys_under_limits_of(limit.key)  # those it was rotated into, too
     if limit.model:
         scope &= Q(model=limit.model)
     return scope

@@ -1,7 +1,4 @@
-"""Tidying up what was given for a time: the doors stopped counting it by themselves, here it is written down.
-
-Every function may run twice, also at once: each row is looked at again under its lock.
-"""
+"""Tidying up what was raised for a time: the doors stopped counting it by themselves, here it is written down."""
 
 from datetime import datetime
 from uuid import UUID
@@ -10,37 +7,14 @@ from django.db import transaction
 
 from core.epochs import Section, bump_epoch
 from tenants.actor import SYSTEM
-from tenants.models import Grant, Limit
+from tenants.models import Limit
 from tenants.services.audit import record_audit
 
 
-def end_grants(*, now: datetime) -> int:
-    """Remove grants whose time is over, with an audit row each; returns how many."""
-    over = Grant.objects.filter(expires_at__lte=now).order_by("id").values_list("pk", flat=True)
-    return sum(_end_grant(grant_id, now) for grant_id in list(over))
-
-
 def end_boosts(*, now: datetime) -> int:
-    """Clear raised amounts whose time is over, with an audit row each; returns how many."""
+    """Clear raised amounts whose time is over, with an audit row each; returns how many. Safe to run twice."""
     over = Limit.objects.filter(boost_until__lte=now).order_by("id").values_list("pk", flat=True)
     return sum(_end_boost(limit_id, now) for limit_id in list(over))
-
-
-@transaction.atomic
-def _end_grant(grant_id: UUID, now: datetime) -> bool:
-    grant = Grant.objects.select_for_update().filter(pk=grant_id, expires_at__lte=now).first()
-    if grant is None:
-        return False
-    record_audit(
-        "grant.expired",
-        subject=grant,
-        actor=SYSTEM,
-        tenant_id=grant.tenant_id,
-        before={"model": grant.model_pattern, "actions": grant.actions, "effect": grant.effect},
-    )
-    bump_epoch(Section.GRANTS, grant.tenant_id)
-    grant.delete()
-    return True
 
 
 @transaction.atomic

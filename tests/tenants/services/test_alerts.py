@@ -17,10 +17,12 @@ from tenants.models import (
     UsageHour,
     UsageMinute,
 )
-from tenants.services import alerts, endings
+from tenants.services import alerts
+from tenants.services.endings import end_boosts
+from tenants.services.grants import grant_model, remove_expired_grants
 from tenants.services.keys import create_api_key
 from tenants.services.limits import boost_limit, create_limit
-from tenants.services.tenants import grant_model, set_tenant_state
+from tenants.services.tenants import set_tenant_state
 from tests.factories import make_tenant
 
 pytestmark = pytest.mark.django_db
@@ -37,9 +39,8 @@ def use(tenant: Tenant, tokens: int, *, at: datetime = NOW, key: UUID | None = N
 
 
 def budget(tenant: Tenant | None, amount: int = 1000, **more: Any) -> Limit:
-    limit = create_limit(
-        **{"metric": "tokens", "window": "month", "amount": amount, "tenant": tenant, "actor": SYSTEM} | more
-    )
+    asked: dict[str, Any] = {"metric": "tokens", "window": "month", "amount": amount, "tenant": tenant}
+    limit = create_limit(**asked | more, actor=SYSTEM)
     Limit.objects.filter(pk=limit.pk).update(counts_from=NOW - timedelta(days=200))
     return limit
 
@@ -194,9 +195,9 @@ def test_grants_and_raised_limits_are_warned_of_and_tidied_up() -> None:
     assert alerts.tell_endings(now=until - timedelta(days=2)) == 2
     assert alerts.tell_endings(now=until - timedelta(hours=2)) == 2
     assert alerts.tell_endings(now=until - timedelta(hours=1)) == 0
-    assert (endings.end_grants(now=now), endings.end_boosts(now=now)) == (0, 0)
-    assert (endings.end_grants(now=until), endings.end_boosts(now=until)) == (1, 1)
-    assert (endings.end_grants(now=until), endings.end_boosts(now=until)) == (0, 0)
+    assert (remove_expired_grants(now), end_boosts(now=now)) == (0, 0)
+    assert (remove_expired_grants(until), end_boosts(now=until)) == (1, 1)
+    assert (remove_expired_grants(until), end_boosts(now=until)) == (0, 0)
     limit.refresh_from_db()
     assert (limit.amount, limit.boost_amount) == (1000, None)
     assert AuditEvent.objects.filter(action__in=["grant.expired", "limit.boost_expired"]).count() == 2
