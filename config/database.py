@@ -1,4 +1,4 @@
-"""From DATABASE_URL to Django's setting."""
+"""From DATABASE_URL to Django's setting, and to its owner's role for as long as a migration takes."""
 
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit

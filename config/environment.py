@@ -78,6 +78,13 @@ class Environment:
     database_url: str | None = setting(
         "DATABASE_URL", "PostgreSQL 15 or newer: postgresql://user:password@host:port/name.", default=None, secret=True
     )
+    owner_database_url: str | None = setting(
+        "GATEHOUSE_OWNER_DATABASE_URL",
+        "The same database as the role that owns it, for migrations alone: DATABASE_URL's role then needs to own "
+        "nothing, and cannot empty the audit log. DATABASE_URL when empty.",
+        default=None,
+        secret=True,
+    )
     lease_database_url: str | None = setting(
         "LEASE_DATABASE_URL",
         "Direct (unpooled) connection for leases; DATABASE_URL when empty.",

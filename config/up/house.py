@@ -12,6 +12,7 @@ from config.environment import BASE_DIR, Environment
 from config.up.supervisor import ProcessService
 from core.embedded.postgres import PostgresServer
 from core.embedded.process import may_keep_search, needs_search, service_account, write_private
+from core.embedded.roles import OWNER, RUNTIME
 from core.embedded.valkey import ValkeyServer
 
 POSTGRES_MEMORY_MB: Final = 64
@@ -19,6 +20,7 @@ STATE_MEMORY_MB: Final = 256
 SCRATCH_MEMORY_MB: Final = 128
 LONGEST_LOG_BYTES: Final = 16 * 1024 * 1024
 DATABASE: Final = "gatehouse"
+OWNER_VARIABLE: Final = "GATEHOUSE_OWNER_DATABASE_URL"
 _CLOSED_HOME_ROOT: Final = Path("/var/lib/gatehouse")
 
 
@@ -71,7 +73,10 @@ def with_addresses(environment: Environment, servers: Servers) -> Environment:
     """The settings with the addresses of the servers that run."""
     return replace(
         environment,
-        database_url=servers.postgres.url(DATABASE) if servers.postgres else environment.database_url,
+        database_url=servers.postgres.url(DATABASE, role=RUNTIME) if servers.postgres else environment.database_url,
+        owner_database_url=(
+            servers.postgres.url(DATABASE, role=OWNER) if servers.postgres else environment.owner_database_url
+        ),
         valkey_state_url=servers.state.url if servers.state else environment.valkey_state_url,
         valkey_scratch_url=servers.scratch.url if servers.scratch else environment.valkey_scratch_url,
     )
@@ -89,7 +94,10 @@ def runtime_values(environment: Environment) -> dict[str, str]:
 
 
 def child_environ(environment: Environment, own: Mapping[str, str]) -> dict[str, str]:
-    """Environment of our processes: the caller's, the addresses, and what differs on a single machine."""
+    """Environment of our processes: the caller's, the addresses, and what differs on a single machine.
+
+    The owner's address of the database is not in it: only `prepare` is told that.
+    """
     single_machine = {
         # Nothing here asks /readyz before it sends: no notice needs to be given.
         "GATEHOUSE_DRAIN_NOTICE_SECONDS": "0",
@@ -102,6 +110,7 @@ def child_environ(environment: Environment, own: Mapping[str, str]) -> dict[str,
         **runtime_values(environment),
         "GATEHOUSE_VAR_DIR": str(environment.var_dir),
         "DJANGO_SETTINGS_MODULE": "config.settings",
+        OWNER_VARIABLE: "",
     }
 
 

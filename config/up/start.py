@@ -132,6 +132,7 @@ class Start:
             self._next_step(f"PostgreSQL: embedded{where}")
             self.supervisor.start(ServerService(_POSTGRES, servers.postgres))
             servers.postgres.ensure_database(house.DATABASE)
+            servers.postgres.ensure_roles(house.DATABASE)
         valkeys = ((_STATE, servers.state, "VALKEY_STATE_URL"), (_SCRATCH, servers.scratch, "VALKEY_SCRATCH_URL"))
         for name, server, variable in valkeys:
             if server is None:
@@ -152,6 +153,7 @@ class Start:
         self._next_step("Database: migrations and first contents")
         log = self.log_dir / "prepare.log"
         environ = house.child_environ(self.environment, self._own_environ)
+        environ[house.OWNER_VARIABLE] = self.environment.owner_database_url or ""
         with log.open("wb") as output:
             child = subprocess.Popen(
                 [sys.executable, "manage.py", "prepare"],

@@ -30,6 +30,7 @@ from core.embedded.process import (
     stop,
     write_private,
 )
+from core.embedded.roles import derived_password, ensure_roles
 
 _USER: Final = "gatehouse"
 _START_ATTEMPTS: Final = 5
@@ -86,9 +87,13 @@ class PostgresServer:
     def _password_file(self) -> Path:
         return self.data_dir.with_name(self.data_dir.name + ".password")
 
-    def url(self, database: str = "gatehouse") -> str:
-        """Address of one database of the running server, with user and password."""
-        return f"postgresql://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
+    def url(self, database: str = "gatehouse", *, role: str | None = None) -> str:
+        """Address of one database of the running server, with user and password: the superuser's, or a role's.
+
+        `role` is one of core.embedded.roles, once `ensure_roles` has made them.
+        """
+        password = self.password if role is None else derived_password(self.password, role)
+        return f"postgresql://{role or _USER}:{password}@127.0.0.1:{self.port}/{database}"
 
     def start(self, *, port: int | None = None) -> None:
         """Make the data folder if there is none, start, and wait until a connection works.
@@ -130,6 +135,10 @@ class PostgresServer:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+
+    def ensure_roles(self, database: str) -> None:
+        """Make the owner's and the runtime's role, and everything in the database the owner's."""
+        ensure_roles(self.url(database), admin_password=self.password)
 
     def _check_major(self, folder: Path) -> None:
         found = self._found_major()

@@ -1,7 +1,8 @@
 """The audit log cannot be emptied either, is found by who and what, and configuration has a history.
 
 The history is kept by triggers: whatever writes, be it a service, the back office or SQL, it is in it. Their function
-runs with the rights of its owner, so that the role of the running processes needs none on the history itself.
+and the one that makes the ledger's partitions run with the rights of their owner, so that the role of the running
+processes needs none to the history itself, and none to make tables.
 """
 
 from django.db import migrations, models
@@ -42,7 +43,7 @@ END
 $$;
 -- Whoever may create objects must not be able to put one of theirs in the place of the history.
 DO $$ BEGIN
-    EXECUTE format('ALTER FUNCTION tenants_keep_history() SET search_path = pg_catalog, %I, pg_temp', current_schema());
+    EXECUTE format('ALTER FUNCTION tenants_keep_history() SET search_path = %I, pg_temp', current_schema());
 END $$;
 INSERT INTO tenants_configurationchange (at, transaction, "table", object_id)
     VALUES (now(), pg_current_xact_id()::text::bigint, '', '00000000-0000-0000-0000-000000000000');
@@ -55,6 +56,40 @@ INSERT INTO tenants_configurationchange (at, transaction, "table", object_id)
 STOP_HISTORY = "".join(f"DROP TRIGGER {table}_history ON {table};\n" for table in TABLES) + (
     "DROP FUNCTION tenants_keep_history();"
 )
+
+
+MAKE_PARTITIONS = """
+CREATE FUNCTION tenants_make_partition(year integer, month integer) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    start timestamptz := make_timestamptz(year, month, 1, 0, 0, 0, 'UTC');
+    -- The smallest UUIDv7 of that month's and the next one's first millisecond.
+    low uuid := (lpad(to_hex((extract(epoch FROM start) * 1000)::bigint), 12, '0') || '70008000000000000000')::uuid;
+    high uuid := (lpad(to_hex((extract(epoch FROM (start AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC')
+        * 1000)::bigint), 12, '0') || '70008000000000000000')::uuid;
+    name text := format('tenants_usagerecord_%s', to_char(start AT TIME ZONE 'UTC', 'YYYYMM'));
+BEGIN
+    IF year NOT BETWEEN 2020 AND 2200 THEN
+        RAISE EXCEPTION 'no ledger of the year %', year;
+    END IF;
+    PERFORM pg_advisory_xact_lock(1734440037);  -- one maker at a time, any process
+    IF to_regclass(name) IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
+    EXECUTE format('CREATE TABLE %I (LIKE tenants_usagerecord INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+    EXECUTE format(
+        'WITH moved AS (DELETE FROM tenants_usagerecord_default WHERE id >= %L AND id < %L RETURNING *) '
+        'INSERT INTO %I SELECT * FROM moved', low, high, name);
+    EXECUTE format(
+        'ALTER TABLE tenants_usagerecord ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', name, low, high);
+    RETURN name;
+END
+$$;
+DO $$ BEGIN
+    EXECUTE format(
+        'ALTER FUNCTION tenants_make_partition(integer, integer) SET search_path = %I, pg_temp',
+        current_schema());
+END $$;
+"""
 
 
 class Migration(migrations.Migration):
@@ -110,4 +145,7 @@ class Migration(migrations.Migration):
             GUARD_AUDIT, reverse_sql="DROP TRIGGER tenants_audit_no_truncate ON tenants_auditevent"
         ),
         migrations.RunSQL(KEEP_HISTORY, reverse_sql=STOP_HISTORY),
+        migrations.RunSQL(
+            MAKE_PARTITIONS, reverse_sql="DROP FUNCTION tenants_make_partition(integer, integer)"
+        ),
     ]
