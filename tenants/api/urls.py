@@ -2,15 +2,23 @@
 
 from django.urls import path
 
-from tenants.api import audit, configuration, members, people, views
+from tenants.api import audit, configuration, grants, issuers, keys, members, people, views
 
 urlpatterns = [
     path("tenants/", views.TenantListView.as_view()),
     path("tenants/<slug:slug>/", views.TenantView.as_view()),
     path("tenants/<slug:slug>/suspend/", views.TenantSuspendView.as_view()),
     path("tenants/<slug:slug>/resume/", views.TenantResumeView.as_view()),
-    path("tenants/<slug:slug>/keys/", views.KeyListView.as_view()),
-    path("tenants/<slug:slug>/keys/<uuid:key_id>/", views.KeyView.as_view()),
+    path("tenants/<slug:slug>/keys/", keys.KeyListView.as_view()),
+    path("tenants/<slug:slug>/keys/<uuid:key_id>/", keys.KeyView.as_view()),
+    path("tenants/<slug:slug>/keys/<uuid:key_id>/rotate/", keys.KeyRotateView.as_view()),
+    path("tenants/<slug:slug>/keys/<uuid:key_id>/compromised/", keys.KeyCompromiseView.as_view()),
+    path("tenants/<slug:slug>/keys/<uuid:key_id>/exposure/", keys.KeyExposureView.as_view()),
+    path("tenants/<slug:slug>/grants/", grants.GrantListView.as_view()),
+    path("tenants/<slug:slug>/grants/<uuid:grant_id>/", grants.GrantView.as_view()),
+    path("compromised-keys/", keys.CompromisedKeyListView.as_view()),
+    path("issuers/", issuers.IssuerListView.as_view()),
+    path("issuers/<uuid:issuer_id>/", issuers.IssuerView.as_view()),
     path("tenants/<slug:slug>/members/", members.MemberListView.as_view()),
     path("tenants/<slug:slug>/members/<uuid:user_id>/", members.MemberView.as_view()),
     path("tenants/<slug:slug>/invitations/", members.InvitationListView.as_view()),

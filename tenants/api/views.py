@@ -1,10 +1,9 @@
 """The control API of tenants and keys: views parse, call one service, render."""
 
 from typing import Any
-from uuid import UUID
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.generics import ListAPIView
@@ -20,14 +19,11 @@ from tenants.actor import Actor, user_actor
 from tenants.api.access import platform_access, tenant_access
 from tenants.api.permissions import SignedIn
 from tenants.api.serializers import (
-    KeySerializer,
-    KeyWithSecretSerializer,
-    NewKeySerializer,
     NewTenantSerializer,
     TenantChangeSerializer,
     TenantSerializer,
 )
-from tenants.models import ApiKey, Tenant, TenantState, User
+from tenants.models import Tenant, TenantState, User
 from tenants.policies.roles import Action, Object
 from tenants.services import InvalidInput
 
@@ -121,61 +117,3 @@ class TenantResumeView(_TenantStateView):
     """Take them again."""
 
     state = TenantState.ACTIVE
-
-
-class KeyListView(ListAPIView[ApiKey]):
-    """A tenant's keys."""
-
-    permission_classes = (SignedIn,)
-    serializer_class = KeySerializer
-    pagination_class = NewestFirst
-
-    def get_queryset(self) -> QuerySet[ApiKey]:
-        if getattr(self, "swagger_fake_view", False):  # the schema's generator has no tenant
-            return ApiKey.objects.none()
-        tenant = _tenant(self.request, self.kwargs["slug"])
-        return selectors.list_api_keys(tenant, include_revoked=self.request.query_params.get("revoked") == "true")
-
-    @extend_schema(parameters=[OpenApiParameter("revoked", bool, description="Whether revoked keys are listed too.")])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Newest first, without their secrets."""
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(request=NewKeySerializer, responses={201: KeyWithSecretSerializer})
-    def post(self, request: Request, slug: str) -> Response:
-        """Create a key; the answer is the only place where its secret is."""
-        tenant, _ = tenant_access(request, slug, Action.CREATE, Object.KEY)
-        try:
-            new = services.create_api_key(
-                tenant, actor=_actor(request), created_by=_user(request).pk, **_parsed(NewKeySerializer, request)
-            )
-        except InvalidInput as error:
-            raise ValidationError({error.field: [error.message]}) from error
-        body = {**KeySerializer(new.key).data, "secret": new.secret}
-        return Response(body, status=status.HTTP_201_CREATED, headers={"Cache-Control": "no-store"})
-
-
-class KeyView(APIView):
-    """One key."""
-
-    permission_classes = (SignedIn,)
-
-    @extend_schema(responses=KeySerializer)
-    def get(self, request: Request, slug: str, key_id: UUID) -> Response:
-        """The key without its secret."""
-        return Response(KeySerializer(self._key(request, slug, key_id)).data)
-
-    @extend_schema(responses={204: None})
-    def delete(self, request: Request, slug: str, key_id: UUID) -> Response:
-        """Revoke it, within a second everywhere; it stays listed. Revoking twice changes nothing."""
-        key = self._key(request, slug, key_id)
-        own = key.created_by_id == _user(request).pk
-        tenant_access(request, slug, Action.DELETE, Object.OWN_KEY if own else Object.KEY)
-        services.revoke_api_key(key.pk, actor=_actor(request))
-        return Response(status=status.HTTP_204_NO_CONTENT)
-
-    def _key(self, request: Request, slug: str, key_id: UUID) -> ApiKey:
-        try:
-            return selectors.get_api_key(_tenant(request, slug), key_id)
-        except ApiKey.DoesNotExist as error:
-            raise NotFound from error

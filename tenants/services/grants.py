@@ -49,7 +49,7 @@ def grant_model(
     if expires_at is not None and expires_at <= timezone.now():
         raise InvalidInput("expires_at", "The expiry lies in the past.")
     kind = PrincipalKind.KEY if key else PrincipalKind.SUBJECT if subject_id else PrincipalKind.TENANT
-    about = {
+    about: dict[str, Any] = {
         "tenant": tenant,
         "principal_kind": kind,
         "principal_id": key.pk if key else subject_id or tenant.pk,

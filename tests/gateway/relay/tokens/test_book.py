@@ -15,9 +15,9 @@ from gateway.authentication import MachineAuthentication
 from gateway.relay.plan import Api, SlimRequest
 from gateway.relay.rows import GRANTS, ISSUERS, IssuerRow, TenantRow
 from gateway.relay.snapshot import digest_credential
-from gateway.relay.tokens import book as book_module
 from gateway.relay.tokens.book import TokenBook
 from gateway.relay.tokens.keysets import FEWEST_SECONDS, REFRESH_SECONDS, KeySets, KeysUnavailable
+from gateway.relay.tokens.verify import verify
 from tenants.principal import Principal, subject_uuid
 from tests.doubles.issuer import TokenMaker
 from tests.gateway.relay.tokens.issuers import TENANT, Address, issuer_row, snapshot_of
@@ -71,13 +71,12 @@ async def opened(row: IssuerRow | None = None, **capacities: int) -> AsyncIterat
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tokens whose signatures were checked."""
     checked: list[str] = []
-    verify = book_module.verify
 
     def noting(token: str, *rest: Any) -> Any:
         checked.append(token)
         return verify(token, *rest)
 
-    monkeypatch.setattr(book_module, "verify", noting)
+    monkeypatch.setattr("gateway.relay.tokens.book.verify", noting)
     return checked
 
 
