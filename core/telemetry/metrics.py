@@ -41,6 +41,14 @@ memory_misses = Counter(
 coalesced = Counter(
     "gatehouse_coalesced_requests", "Requests told the answer of an identical one that was under way.", ["door", "api"]
 )
+limit_overruns = Counter(
+    "gatehouse_limit_overruns",
+    "Requests that used more than was reserved for them: a failure of ours.",
+    ["door", "api"],
+)
+ledger_rows_missing = Counter(
+    "gatehouse_ledger_rows_missing", "Requests without limits that were served while the usage spool was full."
+)
 duration_seconds = Histogram(
     "gen_ai_server_request_duration_seconds",
     "From a request's arrival to its last byte.",
@@ -65,6 +73,10 @@ ledger_unacknowledged = Gauge(
     "Settled requests not yet known to be in the ledger.",
     multiprocess_mode="livesum",
 )
+limit_corrections = Counter(
+    "gatehouse_limit_corrections", "Limit counters that were set right by the ledger.", ["metric", "direction"]
+)
+limit_rebuilds = Counter("gatehouse_limit_rebuilds", "Times that lost limit counters were built anew from the ledger.")
 
 
 class Settled:

@@ -17,6 +17,7 @@ import redis
 import structlog
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
 
+from gateway.models import EndedSpool
 from gateway.relay.recovery import claim_dead_spools
 from tenants.services.ledger import Poison, Progress, record_usage, touch_keys
 from tenants.usage import GROUP, MARK_SECONDS, STREAM, UsageRow, decode_row, encode_row, mark_key
@@ -105,15 +106,18 @@ class LedgerDrain:
         total = 0
         for spool in claim_dead_spools(self._spools):
             try:
-                count = 0
+                count = last = 0
                 batch: list[_Item] = []
                 for row in spool.rows():
                     count += 1
+                    last = row.sequence
                     batch.append(_Item(f"spool-{row.id}", encode_row(row), row, row.process_id, row.sequence))
                     if len(batch) == BATCH_ROWS:
                         self._record(batch)
                         batch = []
                 self._record(batch)
+                # What limits hold for the process goes once nothing more of it can come; see limit_compare.
+                EndedSpool.objects.update_or_create(pk=spool.process_id, defaults={"sequence": last})
             except BaseException:
                 spool.release()
                 raise

@@ -1,19 +1,25 @@
-"""`manage.py drain`: brings usage from Valkey's stream into the ledger until told to stop."""
+"""`manage.py drain`: brings usage from the stream into the ledger until told to stop, and keeps limits true to it."""
 
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import environment
+from config.keeper import build_keeper
 from config.wiring import build_drain
+
+_KEEPER_SECONDS: Final = 10.0
 
 
 class Command(BaseCommand):
-    help = "Bring usage from Valkey's stream, and from the spools of dead processes, into the ledger."
+    help = (
+        "Bring usage from Valkey's stream, and from the spools of dead processes, into the ledger; rebuild limit "
+        "counters that were lost, and set right those that differ from it."
+    )
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -29,5 +35,11 @@ class Command(BaseCommand):
         signal.signal(signal.SIGINT, halt)
         logger = structlog.get_logger(__name__)
         logger.info("drain_started")
-        build_drain(env, stop).run()
+        keeper = threading.Thread(target=build_keeper(env, stop).run, name="limit-keeper")
+        keeper.start()
+        try:
+            build_drain(env, stop).run()
+        finally:
+            stop.set()
+            keeper.join(_KEEPER_SECONDS)
         logger.info("drain_stopped")

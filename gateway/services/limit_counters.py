@@ -1,0 +1,398 @@
+"""Valkey's limit counters, as their keeper reads and writes them. What stands there: gateway.relay.limiting.layout.
+
+What the keeper changes it changes in scripts that first look whether its lock and the counters' generation are still
+its own: a keeper that was stopped for a while and goes on does nothing.
+
+Beyond the layout there are three keys under P:
+
+- `P keeper`, the lock: a token, for as long as one rebuild or one comparison takes. Whoever has it is the keeper.
+- `P compared`: when counters were last compared with the ledger, in Valkey's seconds.
+- `P adopted`, hash: dead process -> `{adopter}:{first}:{last}`, the rows that a living process took over from the dead
+  one's spool, by their sequences in its own. Written by whoever adopts; it outlives a generation.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import UUID, uuid4
+
+import redis
+
+from gateway.relay.limiting import layout
+
+LOCK_SECONDS: Final = 30
+KEEPER: Final = "keeper"
+COMPARED: Final = "compared"
+ADOPTED: Final = "adopted"
+_CHUNK: Final = 500
+_OWN: Final = (KEEPER, COMPARED, ADOPTED)
+
+_EXTEND: Final = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+"""
+_RELEASE: Final = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+
+# ARGV: P, token, id, run. With an empty id `gen` is only taken away.
+_BEGIN: Final = """
+local P = ARGV[1]
+if redis.call('GET', P .. 'keeper') ~= ARGV[2] then return 'lock' end
+redis.call('DEL', P .. 'gen')
+if ARGV[3] ~= '' then
+  redis.call('HSET', P .. 'gen', 'id', ARGV[3], 'state', 'rebuilding', 'since', redis.call('TIME')[1], 'run', ARGV[4])
+end
+return 'done'
+"""
+
+# ARGV: P, token, id, state that the generation must be in; then what each script says.
+_CHECK: Final = """
+local P = ARGV[1]
+if redis.call('GET', P .. 'keeper') ~= ARGV[2] then return 'lock' end
+local gen = redis.call('HMGET', P .. 'gen', 'id', 'state')
+if gen[1] ~= ARGV[3] or gen[2] ~= ARGV[4] then return 'lost' end
+"""
+
+# For each counter: name, when it expires (seconds since the epoch), number of fields, fields and values.
+_WRITE: Final = (
+    _CHECK
+    + """
+local at = 5
+while at <= #ARGV do
+  local key, fields = P .. ARGV[at], tonumber(ARGV[at + 2])
+  for i = at + 3, at + 2 + 2 * fields, 2 do
+    redis.call('HSET', key, ARGV[i], ARGV[i + 1])
+  end
+  redis.call('EXPIREAT', key, ARGV[at + 1])
+  at = at + 3 + 2 * fields
+end
+return 'done'
+"""
+)
+
+# Pairs of process and mark.
+_MARK: Final = (
+    _CHECK
+    + """
+for i = 5, #ARGV, 2 do
+  redis.call('HSET', P .. 'marks', ARGV[i], ARGV[i + 1])
+end
+return 'done'
+"""
+)
+
+# Process, then pairs of counter and units. Not of one that has joined meanwhile: it speaks for itself.
+_ORPHAN: Final = (
+    _CHECK
+    + """
+if redis.call('ZSCORE', P .. 'procs', ARGV[5]) then return 'done' end
+for i = 6, #ARGV, 2 do
+  redis.call('HINCRBY', P .. ARGV[i], 'held', ARGV[i + 1])
+  redis.call('HINCRBY', P .. 'o:' .. ARGV[5], ARGV[i], ARGV[i + 1])
+  redis.call('SADD', P .. 'orphans', ARGV[5])
+end
+return 'done'
+"""
+)
+
+_FINISH: Final = (
+    _CHECK
+    + """
+redis.call('HSET', P .. 'gen', 'state', 'ready')
+return 'done'
+"""
+)
+
+# ARGV: P, names of counters.
+_SNAPSHOT: Final = """
+local P = ARGV[1]
+local gen = redis.call('HMGET', P .. 'gen', 'id', 'state')
+local orphans = {}
+for i, process in ipairs(redis.call('SMEMBERS', P .. 'orphans')) do
+  orphans[2 * i - 1] = process
+  orphans[2 * i] = redis.call('HGETALL', P .. 'o:' .. process)
+end
+local counters = {}
+for i = 2, #ARGV do
+  local fields = redis.call('HMGET', P .. ARGV[i], 'used', 'held')
+  counters[2 * i - 3] = fields[1] or '0'
+  counters[2 * i - 2] = fields[2] or '0'
+end
+return {
+  gen[1] or '', gen[2] or '', redis.call('TIME')[1], redis.call('ZRANGE', P .. 'procs', 0, -1),
+  redis.call('HGETALL', P .. 'through'), redis.call('HGETALL', P .. 'marks'), redis.call('HGETALL', P .. 'adopted'),
+  orphans, counters,
+}
+"""
+
+# Number of counters, for each its name, end of its period and difference; number of orphans, for each the process and
+# the sequence up to which its rows are counted; then pairs of dead processes that held nothing, and such a sequence.
+_CORRECT: Final = (
+    _CHECK
+    + """
+local at = 5
+local counters = tonumber(ARGV[at])
+local orphans = at + 1 + 3 * counters
+for i = orphans + 1, #ARGV, 2 do
+  if redis.call('ZSCORE', P .. 'procs', ARGV[i]) then return 'alive' end
+end
+for i = at + 1, orphans - 1, 3 do
+  local key, ends = P .. ARGV[i], tonumber(ARGV[i + 1])
+  local used = redis.call('HINCRBY', key, 'used', ARGV[i + 2])
+  if used < 0 then redis.call('HSET', key, 'used', 0) end
+  if redis.call('HSETNX', key, 'end', ends) == 1 then redis.call('EXPIREAT', key, ends + 172800) end
+end
+local number = tonumber(ARGV[orphans])
+for i = orphans + 1, #ARGV, 2 do
+  local process = ARGV[i]
+  if i <= orphans + 2 * number then
+    local held = redis.call('HGETALL', P .. 'o:' .. process)
+    for j = 1, #held, 2 do
+      if redis.call('EXISTS', P .. held[j]) == 1 then
+        local left = redis.call('HINCRBY', P .. held[j], 'held', -tonumber(held[j + 1]))
+        if left < 0 then redis.call('HSET', P .. held[j], 'held', 0) end
+      end
+    end
+    redis.call('DEL', P .. 'o:' .. process)
+    redis.call('SREM', P .. 'orphans', process)
+  end
+  redis.call('HSET', P .. 'through', process, ARGV[i + 1])
+end
+return 'done'
+"""
+)
+
+
+class KeeperStopped(Exception):
+    """The lock or the generation is no longer this keeper's, or a process that was dead is back: begin again."""
+
+
+class Generation(NamedTuple):
+    """`run` is the server that it was built on."""
+
+    id: UUID
+    state: str
+    since: int
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the counters stand. `generation` is None where they are lost, or out of another server's file."""
+
+    generation: Generation | None
+    processes: frozenset[UUID]
+    now: int  # Valkey's, seconds since the epoch
+    run: str
+
+    @property
+    def ready(self) -> bool:
+        return self.generation is not None and self.generation.state == layout.READY
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Rows that `by` took over, by their sequences in its spool."""
+
+    by: UUID
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterState:
+    used: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Counters and what each process says it has reported, at one moment."""
+
+    generation: UUID | None
+    ready: bool
+    now: int
+    alive: frozenset[UUID]
+    through: Mapping[UUID, int]  # reported, or in the base that was rebuilt
+    adopted: Mapping[UUID, Adopted]
+    orphans: Mapping[UUID, Mapping[str, int]]  # dead process -> counter -> units
+    counters: Sequence[CounterState]
+
+
+class Written(NamedTuple):
+    """Fields of a counter; `expires` in seconds since the epoch."""
+
+    name: str
+    expires: int
+    fields: Mapping[str, int | float]
+
+
+class Correction(NamedTuple):
+    """What a counter's `used` is to be changed by."""
+
+    name: str
+    end: int
+    difference: int
+
+
+class LimitCounters:
+    """Blocking. `client` must decode its replies. All methods raise redis.RedisError when Valkey is away."""
+
+    def __init__(self, client: "redis.Redis", *, prefix: str) -> None:
+        self._client = client
+        self._area = layout.area(prefix)
+        self._token = uuid4().hex
+
+    def look(self) -> Look:
+        reply: Any = self._client.time()
+        now = int(reply[0])
+        server: Any = self._client.info("server")
+        run = str(server["run_id"])
+        said: Any = self._client.hgetall(self._area + layout.GENERATION)
+        members: Any = self._client.zrange(self._area + layout.PROCESSES, 0, -1)
+        generation = None
+        if said.get("id") and said.get("run", run) == run:
+            generation = Generation(UUID(said["id"]), said.get("state", ""), int(said.get("since", 0)), run)
+        return Look(generation, frozenset(UUID(member) for member in members), now, run)
+
+    def lock(self) -> bool:
+        """Become the keeper, unless another one is."""
+        return bool(self._client.set(self._area + KEEPER, self._token, nx=True, px=LOCK_SECONDS * 1000))
+
+    def extend(self) -> None:
+        """Stay the keeper for another LOCK_SECONDS. Raises KeeperStopped."""
+        if not self._client.eval(_EXTEND, 1, self._area + KEEPER, self._token, str(LOCK_SECONDS * 1000)):
+            raise KeeperStopped("another keeper has taken over")
+
+    def unlock(self) -> None:
+        self._client.eval(_RELEASE, 1, self._area + KEEPER, self._token)
+
+    def compared_at(self) -> int:
+        """When counters were last compared with the ledger, in Valkey's seconds; 0 for never."""
+        said: Any = self._client.get(self._area + COMPARED)
+        return int(said or 0)
+
+    def note_compared(self, now: int) -> None:
+        self._client.set(self._area + COMPARED, now)
+
+    # Rebuilding
+
+    def begin(self, generation: UUID, run: str) -> None:
+        """Throw away what is left of the generation before, and begin a new one. Raises KeeperStopped."""
+        self._check(self._client.eval(_BEGIN, 0, self._area, self._token, "", ""))
+        kept = {self._area + name for name in _OWN}
+        pattern = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in self._area.replace("\\", "\\\\"))
+        names: list[str] = []
+        for name in self._client.scan_iter(match=pattern + "*", count=_CHUNK):
+            if name not in kept:
+                names.append(name)
+            if len(names) == _CHUNK:
+                self._client.unlink(*names)
+                names = []
+        if names:
+            self._client.unlink(*names)
+        self._check(self._client.eval(_BEGIN, 0, self._area, self._token, generation.hex, run))
+
+    def write(self, generation: UUID, counters: Iterable[Written]) -> None:
+        """Fields of counters that are being rebuilt. Raises KeeperStopped."""
+        arguments: list[str] = []
+        for number, counter in enumerate(counters, start=1):
+            arguments += [counter.name, str(counter.expires), str(len(counter.fields))]
+            for name, value in counter.fields.items():
+                arguments += [name, repr(value)]
+            if number % _CHUNK == 0:
+                self._script(_WRITE, generation, layout.REBUILDING, arguments)
+                arguments = []
+        if arguments:
+            self._script(_WRITE, generation, layout.REBUILDING, arguments)
+
+    def hold_for_absent(self, generation: UUID, process: UUID, units: Mapping[str, int]) -> None:
+        """What a process that has not joined may still use, while counters are rebuilt. Raises KeeperStopped."""
+        arguments = [process.hex]
+        for name, count in units.items():
+            arguments += [name, str(count)]
+        self._script(_ORPHAN, generation, layout.REBUILDING, arguments)
+
+    def finish(self, generation: UUID, marks: Mapping[UUID, int]) -> None:
+        """The base that was written has the rows up to these marks; requests may be let in. Raises KeeperStopped."""
+        pairs = [(process.hex, str(mark)) for process, mark in marks.items()]
+        for start in range(0, len(pairs), _CHUNK):
+            chunk = [word for pair in pairs[start : start + _CHUNK] for word in pair]
+            self._script(_MARK, generation, layout.REBUILDING, chunk)
+        self._script(_FINISH, generation, layout.REBUILDING, [])
+
+    # Comparing
+
+    def snapshot(self, names: Sequence[str]) -> Snapshot:
+        """Those counters, and up to where they have every process's charges."""
+        reply: Any = self._client.eval(_SNAPSHOT, 0, self._area, *names)
+        generation, state, now, processes, through, marks, adopted, orphans, counters = reply
+        reported = {UUID(process): int(sequence) for process, sequence in _pairs(marks)}
+        for process, sequence in _pairs(through):
+            reported[UUID(process)] = max(int(sequence), reported.get(UUID(process), 0))
+        return Snapshot(
+            generation=UUID(generation) if generation else None,
+            ready=state == layout.READY,
+            now=int(now),
+            alive=frozenset(UUID(process) for process in processes),
+            through=reported,
+            adopted=_adoptions(adopted),
+            orphans={UUID(p): {name: int(units) for name, units in _pairs(held)} for p, held in _pairs(orphans)},
+            counters=[CounterState(int(used), int(held)) for used, held in _pairs(counters)],
+        )
+
+    def correct(
+        self,
+        generation: UUID,
+        corrections: Sequence[Correction],
+        *,
+        resolved: Mapping[UUID, int],
+        counted: Mapping[UUID, int],
+    ) -> None:
+        """Change counters, and give back what `resolved` dead processes held, all at once.
+
+        `resolved`, `counted`: dead processes whose rows up to this sequence are in `used` now; the latter held nothing.
+        Raises KeeperStopped, and nothing is changed then.
+        """
+        arguments = [str(len(corrections))]
+        for correction in corrections:
+            arguments += [correction.name, str(correction.end), str(correction.difference)]
+        arguments.append(str(len(resolved)))
+        for process, sequence in [*resolved.items(), *counted.items()]:
+            arguments += [process.hex, str(sequence)]
+        self._script(_CORRECT, generation, layout.READY, arguments)
+
+    def forget(self, processes: Collection[UUID], adopted: Collection[UUID]) -> None:
+        """Of processes that are long gone: how far they had reported, and who took their rows over."""
+        for key, gone in ((layout.THROUGH, processes), (layout.MARKS, processes), (ADOPTED, adopted)):
+            names = [process.hex for process in gone]
+            if names:
+                self._client.hdel(self._area + key, *names)
+
+    def _script(self, script: str, generation: UUID, state: str, arguments: Sequence[str]) -> None:
+        self._check(self._client.eval(script, 0, self._area, self._token, generation.hex, state, *arguments))
+
+    def _check(self, reply: Any) -> None:
+        if reply != "done":
+            raise KeeperStopped(_REASONS.get(str(reply), str(reply)))
+
+
+_REASONS: Final = {
+    "lock": "another keeper has taken over",
+    "lost": "the counters are of another generation",
+    "alive": "a process that was dead is back",
+}
+
+
+def _pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _adoptions(flat: Sequence[Any]) -> dict[UUID, Adopted]:
+    found = {}
+    for process, said in _pairs(flat):
+        by, first, last = str(said).split(":")
+        found[UUID(process)] = Adopted(UUID(by), int(first), int(last))
+    return found
