@@ -2,12 +2,13 @@
 
 import random
 from datetime import timedelta
+from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from tenants.services import alerts, deliveries, endings, grants, ledger, partitions, requests, rollups
+from tenants.services import alerts, deliveries, endings, grants, invitations, ledger, partitions, requests, rollups
 from tenants.services.senders import SENDERS
 
 
@@ -67,3 +68,11 @@ def prune_minutes() -> int:
     """Delete old sums by the minute, whose hours stay; returns how many."""
     kept = timedelta(days=settings.GATEHOUSE.minutes_kept_days)
     return rollups.prune_minutes(now=timezone.now(), older_than=kept)
+
+
+@shared_task(  # type: ignore[untyped-decorator]  # Celery publishes no types
+    name="tenants.tasks.mail_invitation", autoretry_for=(OSError,), retry_backoff=True, max_retries=6
+)
+def mail_invitation(invitation_id: str, sealed_link: str) -> bool:
+    """Send an invitation's link; tried again while the mail server is away. The link can be copied all the while."""
+    return invitations.mail_invitation(UUID(invitation_id), sealed_link)

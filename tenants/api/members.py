@@ -3,10 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
-from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
@@ -25,7 +23,7 @@ from tenants.api.base import ControlView
 from tenants.models import Invitation, Membership, TenantRole
 from tenants.policies.roles import Action, Object, Standing
 from tenants.reads import people
-from tenants.services.invitations import DEFAULT_DAYS, MOST_DAYS
+from tenants.services.invitations import DEFAULT_DAYS, MOST_DAYS, invitation_link
 
 
 class MemberSerializer(serializers.ModelSerializer[Membership]):
@@ -76,12 +74,6 @@ class InvitationWithSecretSerializer(InvitationSerializer):
 
 class InvitationQuery(Query):
     open = serializers.BooleanField(required=False, help_text="Only those that can still be accepted.")
-
-
-def invitation_link(secret: str) -> str:
-    """The address that the invited person opens."""
-    path: str = reverse("invitation", args=[secret])
-    return settings.GATEHOUSE.public_web_url.rstrip("/") + path
 
 
 def standing_of(request: Request, access: TenantAccess) -> Standing:

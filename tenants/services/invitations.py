@@ -6,24 +6,30 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
+from celery import current_app
+from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 
+from core.sealing import seal, unseal
 from tenants.actor import Actor, user_actor
 from tenants.models import Invitation, Membership, Tenant, TenantRole, User
 from tenants.policies.roles import Standing, highest
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.keys import digest_secret
+from tenants.services.mail import Mail, send_mail
 from tenants.services.tenants import create_user
 
 DEFAULT_DAYS: Final = 7
 MOST_DAYS: Final = 90
 MOST_OPEN: Final = 500
 """Open invitations of one tenant: enough for any department, and a bound on what one account may send."""
+MAIL_PURPOSE: Final = "invitation link on its way"
 _SECRET_BYTES: Final = 32
 
 
@@ -33,6 +39,28 @@ class NewInvitation:
 
     invitation: Invitation
     secret: str
+
+
+def invitation_link(secret: str) -> str:
+    """The address that the invited person opens."""
+    path: str = reverse("invitation", args=[secret])
+    return settings.GATEHOUSE.public_web_url.rstrip("/") + path
+
+
+def mail_invitation(invitation_id: UUID, sealed_link: str) -> bool:
+    """Send the link to whom it is for, unless it was withdrawn since; whether it was sent. Raises as `send_mail`."""
+    invitation = Invitation.objects.select_related("tenant").get(pk=invitation_id)
+    if invitation.state(timezone.now()) != "open":
+        return False
+    body = (
+        f"You are invited to become a member of {invitation.tenant.name}, as {invitation.role}.\n\n"
+        f"{unseal(sealed_link, MAIL_PURPOSE)}\n\n"
+        f"The link works once, until {invitation.expires_at:%Y-%m-%d %H:%M} UTC. "
+        "If you expected no invitation, do nothing.\n"
+    )
+    subject = f"Invitation to {invitation.tenant.name} on Gatehouse"
+    send_mail(Mail(to=invitation.email, subject=subject, body=body, id=invitation.pk))
+    return True
 
 
 @transaction.atomic
@@ -72,6 +100,10 @@ def create_invitation(
         invited_by_id=actor.id if actor.kind == "user" else None,
         expires_at=now + timedelta(days=days),
     )
+    if settings.GATEHOUSE.smtp_url is not None:
+        sealed = seal(invitation_link(secret), MAIL_PURPOSE)  # what waits in the broker can be read there
+        arguments = [str(invitation.pk), sealed]
+        transaction.on_commit(lambda: current_app.send_task("tenants.tasks.mail_invitation", arguments), robust=True)
     record_audit(
         "invitation.created", subject=invitation, actor=actor, tenant_id=tenant.pk, after={"role": role, "days": days}
     )

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -17,10 +18,10 @@ from dashboard.filters import row_before
 from dashboard.sheets import sheet
 from tenants import services
 from tenants.actor import user_actor
-from tenants.api.members import invitation_link
 from tenants.models import Invitation, Membership, TenantRole
 from tenants.policies.roles import Action, Object
 from tenants.reads import people
+from tenants.services.invitations import invitation_link
 
 PAGE_SIZE = 100
 
@@ -86,7 +87,8 @@ def invite(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                 form.add_error(None, error.message)
             else:
                 link = invitation_link(new.secret)
-                context = {**_frame(access), "invitation": new.invitation, "link": link}
+                mailed = settings.GATEHOUSE.smtp_url is not None
+                context = {**_frame(access), "invitation": new.invitation, "link": link, "mailed": mailed}
                 return sheet(request, "portal/_invited.html", context)
         status = 422
     return sheet(request, "portal/_invite_form.html", {**_frame(access), "form": form}, status=status)
