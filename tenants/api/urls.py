@@ -2,7 +2,19 @@
 
 from django.urls import path
 
-from tenants.api import audit, configuration, grants, issuers, keys, members, people, views
+from tenants.api import (
+    audit,
+    configuration,
+    forecasts,
+    grants,
+    issuers,
+    keys,
+    members,
+    notices,
+    people,
+    requests,
+    views,
+)
 
 urlpatterns = [
     path("tenants/", views.TenantListView.as_view()),
@@ -35,4 +47,22 @@ urlpatterns = [
     path("tenants/<slug:slug>/audit.csv", audit.TenantAuditCsvView.as_view()),
     path("configuration/history/", configuration.HistoryView.as_view()),
     path("configuration/rollback/", configuration.RollbackView.as_view()),
+    path("tenants/<slug:slug>/notices/", notices.NoticeListView.as_view()),
+    path("tenants/<slug:slug>/forecast/", forecasts.ForecastView.as_view()),
+    path("tenants/<slug:slug>/requests/", requests.TenantRequestListView.as_view()),
+    path("tenants/<slug:slug>/requests/<uuid:request_id>/", requests.TenantRequestView.as_view()),
+    path("notices/", notices.NoticeListView.as_view()),
+    path("requests/", requests.RequestListView.as_view()),
+    path("requests/<uuid:request_id>/", requests.RequestView.as_view()),
+    path("requests/<uuid:request_id>/decision/", requests.DecisionView.as_view()),
+    path("tenants/<slug:slug>/webhooks/", notices.WebhookListView.as_view()),
+    path("tenants/<slug:slug>/webhooks/<uuid:webhook_id>/", notices.WebhookView.as_view()),
+    path("tenants/<slug:slug>/webhooks/<uuid:webhook_id>/rotate/", notices.WebhookRotateView.as_view()),
+    path("tenants/<slug:slug>/webhooks/<uuid:webhook_id>/test/", notices.WebhookTestView.as_view()),
+    path("tenants/<slug:slug>/webhooks/<uuid:webhook_id>/deliveries/", notices.DeliveryListView.as_view()),
+    path("webhooks/", notices.WebhookListView.as_view()),
+    path("webhooks/<uuid:webhook_id>/", notices.WebhookView.as_view()),
+    path("webhooks/<uuid:webhook_id>/rotate/", notices.WebhookRotateView.as_view()),
+    path("webhooks/<uuid:webhook_id>/test/", notices.WebhookTestView.as_view()),
+    path("webhooks/<uuid:webhook_id>/deliveries/", notices.DeliveryListView.as_view()),
 ]
