@@ -353,6 +353,15 @@ class Environment:
         secret=True,
     )
     log_level: str = setting("GATEHOUSE_LOG_LEVEL", "DEBUG, INFO, WARNING or ERROR.", default="INFO")
+    request_log: str = setting(
+        "GATEHOUSE_REQUEST_LOG",
+        "Which requests are a line of the log, at every door: off, errors (what failed, was refused by the inference "
+        "endpoints, or took long) or all.",
+        default="errors",
+    )
+    request_log_slow_seconds: float = setting(
+        "GATEHOUSE_REQUEST_LOG_SLOW_SECONDS", "What counts as long there, seconds.", default=30.0, minimum=0
+    )
     log_format: str = setting("GATEHOUSE_LOG_FORMAT", "json or console.", default="json")
 
     @property
