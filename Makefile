@@ -66,6 +66,7 @@ bench:
 drill:
 	@$(dev)
 	$(PY) -m pytest -n $(WORKERS) -m slow $(ARGS)
+	GATEHOUSE_TEST_AUDIT_ROWS=1000000 GATEHOUSE_TEST_SCHEMA_EXAMPLES=100 $(PY) -m pytest tests/tenants/api/test_audit_api.py tests/test_schema.py
 
 settings:
 	@$(dev)

@@ -59,7 +59,6 @@ class AuditEventDetailSerializer(AuditEventSerializer):
 
 class TenantAuditQuery(Query):
     actor = serializers.UUIDField(required=False, help_text="The person, key or node that did it.")
-    actor_kind = serializers.ChoiceField(choices=("user", "key", "node", "system"), required=False)
     action = serializers.CharField(
         required=False, max_length=64, help_text="What the action begins with, for example limit. or api_key.revoked."
     )

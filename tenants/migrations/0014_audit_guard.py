@@ -99,6 +99,15 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="auditevent", name="transaction", field=models.BigIntegerField(null=True)
         ),
+        migrations.RemoveIndex(model_name="auditevent", name="tenants_aud_subject_2c003f_idx"),
+        migrations.AddIndex(
+            model_name="auditevent",
+            index=models.Index(fields=["subject_type", "-id"], name="tenants_audit_kind"),
+        ),
+        migrations.AddIndex(
+            model_name="auditevent",
+            index=models.Index(fields=["subject_id", "-id"], name="tenants_audit_subject"),
+        ),
         migrations.AddIndex(
             model_name="auditevent",
             index=models.Index(

@@ -27,7 +27,8 @@ class AuditEvent(TimeOrderedModel):
     class Meta:
         indexes = [
             models.Index(fields=["tenant_id", "-id"]),
-            models.Index(fields=["subject_type", "subject_id", "-id"]),
+            models.Index(fields=["subject_type", "-id"], name="tenants_audit_kind"),
+            models.Index(fields=["subject_id", "-id"], name="tenants_audit_subject"),
             models.Index(
                 fields=["actor_id", "-id"], condition=models.Q(actor_id__isnull=False), name="tenants_audit_actor"
             ),

@@ -19,7 +19,6 @@ def search_audit(
     *,
     tenant_id: UUID | None = None,
     actor: UUID | None = None,
-    actor_kind: str | None = None,
     action: str | None = None,
     subject_type: str | None = None,
     subject_id: UUID | None = None,
@@ -35,7 +34,6 @@ def search_audit(
     exact: dict[str, Any] = {
         "tenant_id": tenant_id,
         "actor_id": actor,
-        "actor_kind": actor_kind,
         "subject_type": subject_type,
         "subject_id": subject_id,
         "request_id": request_id,
