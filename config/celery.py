@@ -38,6 +38,7 @@ app.conf.update(
         "prune-marks": {"task": "tenants.tasks.prune_marks", "schedule": 86_400.0},
         "delete-expired-responses": {"task": "gateway.tasks.delete_expired_responses", "schedule": 3600.0},
         "prune-idempotency-records": {"task": "core.tasks.prune_idempotency_records", "schedule": 3600.0},
+        "reconcile-engines": {"task": "gateway.tasks.reconcile_engines", "schedule": 300.0},
         "prune-changes": {"task": "core.tasks.prune_changes", "schedule": 600.0},
     },
 )

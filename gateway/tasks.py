@@ -3,10 +3,16 @@
 from celery import shared_task
 from django.utils import timezone
 
-from gateway.services import response_retention
+from gateway.services import engine_counters, response_retention
 
 
 @shared_task(name="gateway.tasks.delete_expired_responses")  # type: ignore[untyped-decorator]  # Celery has no types
 def delete_expired_responses() -> int:
     """Delete stored responses whose time is over; returns how many."""
     return response_retention.delete_expired_responses(now=timezone.now())
+
+
+@shared_task(name="gateway.tasks.reconcile_engines")  # type: ignore[untyped-decorator]  # Celery has no types
+def reconcile_engines() -> int:
+    """Compare the ledger with engines' own counters since the last time; returns how many endpoints were compared."""
+    return engine_counters.reconcile_engines()

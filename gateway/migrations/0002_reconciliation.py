@@ -46,6 +46,7 @@ class Migration(migrations.Migration):
                 ('ledger_cached', models.BigIntegerField(default=0)),
                 ('ledger_output', models.BigIntegerField(default=0)),
                 ('estimated_output', models.BigIntegerField(default=0)),
+                ('without_cached', models.BooleanField(default=False)),
                 ('engine_input', models.BigIntegerField(null=True)),
                 ('engine_output', models.BigIntegerField(null=True)),
                 ('engine_cached', models.BigIntegerField(null=True)),

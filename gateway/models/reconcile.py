@@ -34,8 +34,9 @@ class EngineReading(models.Model):
 class EngineDrift(TimeOrderedModel):
     """One endpoint between two readings: what the ledger has, what the engine counted. Tokens; null is unknown.
 
-    Differences are engine less ledger. `tolerance_*`: tokens of requests that were under way at one of the two
-    readings, or lost in between, which may be on either side.
+    `tolerance_*`: tokens of requests that were under way at one of the two readings, which may be on either side of it,
+    and bounds of those that were lost in between. What is not through the door is on the engine's side alone: warm-ups,
+    and whoever else may use an attached engine; so are attempts that failed before another engine answered.
     """
 
     instance_id = models.UUIDField()
@@ -49,6 +50,7 @@ class EngineDrift(TimeOrderedModel):
     ledger_cached = models.BigIntegerField(default=0)
     ledger_output = models.BigIntegerField(default=0)
     estimated_output = models.BigIntegerField(default=0)  # of ledger_output, what no engine had told
+    without_cached = models.BooleanField(default=False)  # engine_input leaves out what the engine had in its cache
     engine_input = models.BigIntegerField(null=True)
     engine_output = models.BigIntegerField(null=True)
     engine_cached = models.BigIntegerField(null=True)
@@ -61,3 +63,25 @@ class EngineDrift(TimeOrderedModel):
 
     def __str__(self) -> str:
         return f"{self.instance_id} until {self.until:%Y-%m-%d %H:%M}"
+
+    @property
+    def difference_input(self) -> int | None:
+        """Engine less ledger, of what the engine counts as input; None where it does not say."""
+        if self.engine_input is None:
+            return None
+        return self.engine_input - self.ledger_input + (self.ledger_cached if self.without_cached else 0)
+
+    @property
+    def difference_output(self) -> int | None:
+        """Engine less ledger."""
+        return None if self.engine_output is None else self.engine_output - self.ledger_output
+
+    @property
+    def explained(self) -> bool | None:
+        """Whether what differs may be requests that were under way; None where the engine restarted or says nothing."""
+        if self.restarted or (self.difference_input is None and self.difference_output is None):
+            return None
+        return (
+            abs(self.difference_input or 0) <= self.tolerance_input
+            and abs(self.difference_output or 0) <= self.tolerance_output
+        )

@@ -5,7 +5,7 @@ adapters) and, where the pool can start the engine itself, a `launch`. Rooms do 
 knows them all, and those that other packages bring.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -57,6 +57,20 @@ class EngineLoad:
     running: int | None = None  # requests being decoded
     waiting: int | None = None  # requests queued inside the engine
     kv_used: float | None = None  # share of the KV cache in use, 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounters:
+    """Tokens that an engine says it has worked on since it began; None where it does not say.
+
+    `started_at`: when its process began, in seconds since the epoch, where it says so.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None  # of the input, what it had in its cache
+    input_without_cached: bool = False  # `input_tokens` leaves out what was in the cache
+    started_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +240,12 @@ class Engine:
     translates: frozenset[str] = frozenset()  # those of them for which `wire.translate` is to be asked
     protocol: str = "openai"  # the words it is spoken to in: openai, ollama, generate, oip-v2
     versions: str = ""  # the engine's own versions that the room was made for, e.g. ">=0.6"; empty: any
+    counters: Callable[[str], TokenCounters] | None = None  # reads what `wire.metrics()` is answered with
+    context_tokens: Callable[[EngineArgs], int | None] | None = None
+    """Prompt and answer of one request together, as the pool starts the engine with these arguments; None: the model's
+    own, or not known."""
+    chat_cap_member: str = "max_tokens"  # what it reads the end of a chat's answer from, and every version knows
+    completion_max_default: int | None = None  # the end that completions have by themselves; None: none
 
 
 def device_environment(devices: Sequence[GivenDevice]) -> dict[str, str]:

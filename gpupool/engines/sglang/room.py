@@ -6,6 +6,7 @@ from gpupool.engines.base import Capability, Engine
 from gpupool.engines.sglang.control import SglangControl
 from gpupool.engines.sglang.generate import SglangGenerateWire
 from gpupool.engines.sglang.launch import SglangLaunch
+from gpupool.engines.sglang.load import parse_token_counters
 from gpupool.engines.sglang.wire import SglangWire
 
 _CONTROLS: Final = frozenset({Capability.LOAD, Capability.SLEEP, Capability.ADAPTERS})
@@ -27,6 +28,7 @@ ROOM: Final = Engine(
     },
     translates=frozenset({Capability.RERANK}),
     versions=">=0.5",  # dynamic adapters, /tokenize (which knows messages since sglang#23981)
+    counters=parse_token_counters,
 )
 
 GENERATE: Final = Engine(
@@ -38,4 +40,5 @@ GENERATE: Final = Engine(
     translates=frozenset({Capability.COMPLETIONS}),
     protocol="generate",
     versions=">=0.4",
+    counters=parse_token_counters,
 )

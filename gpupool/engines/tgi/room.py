@@ -5,6 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.tgi.generate import TgiGenerateWire
 from gpupool.engines.tgi.launch import TgiLaunch
+from gpupool.engines.tgi.load import parse_token_counters
 from gpupool.engines.tgi.wire import TgiWire
 
 ROOM: Final = Engine(
@@ -17,6 +18,7 @@ ROOM: Final = Engine(
     ),
     translates=frozenset({Capability.TOKENIZE}),
     versions=">=2.2",  # /v1/completions, /chat_tokenize
+    counters=parse_token_counters,
 )
 
 GENERATE: Final = Engine(
@@ -27,4 +29,5 @@ GENERATE: Final = Engine(
     translates=frozenset({Capability.COMPLETIONS}),
     protocol="generate",
     versions=">=1.0",
+    counters=parse_token_counters,
 )

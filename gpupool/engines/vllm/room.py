@@ -6,6 +6,7 @@ from gpupool.engines.base import Capability, Engine
 from gpupool.engines.vllm.control import VllmControl
 from gpupool.engines.vllm.generate import VllmGenerateWire
 from gpupool.engines.vllm.launch import VllmLaunch
+from gpupool.engines.vllm.load import parse_token_counters
 from gpupool.engines.vllm.wire import VllmWire
 
 ROOM: Final = Engine(
@@ -28,6 +29,7 @@ ROOM: Final = Engine(
         }
     ),
     versions=">=0.10",  # /v1/rerank, the options it is started with
+    counters=parse_token_counters,
 )
 
 GENERATE: Final = Engine(
