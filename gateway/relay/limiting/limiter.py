@@ -250,7 +250,7 @@ class ValkeyLimiter:
         """Join, report and renew until cancelled."""
         while True:
             if self._state is not State.JOINED:
-                if not await self._join():
+                if not await self.join():
                     await asyncio.sleep(LOOK_SECONDS)
                 continue
             await self._pause()
@@ -262,12 +262,12 @@ class ValkeyLimiter:
                     self._forget_at = now + _FORGET_SECONDS
                     self._book.forget_unused()
             self._urgent = False
-            await self._tell(rotate=rotate)
+            await self.tell(rotate=rotate)
 
     async def close(self) -> None:
         """Tell everything and give everything back; `run` must have been cancelled. Requests that run keep theirs."""
         if self._state is State.JOINED:
-            await self._tell(rotate=False, everything=True)
+            await self.tell(rotate=False, everything=True)
         if self._state is State.JOINED:
             with contextlib.suppress(StoreUnavailable):
                 await self._store.call(LEAVE, self._generation, self._session, deadline_seconds=_LEAVE_DEADLINE_SECONDS)
@@ -288,7 +288,8 @@ class ValkeyLimiter:
         finally:
             timer.cancel()
 
-    async def _tell(self, *, rotate: bool, everything: bool = False) -> None:
+    async def tell(self, *, rotate: bool, everything: bool = False) -> None:
+        """Tell what is due; with `rotate` slices are adjusted, with `everything` given back. `run` calls it."""
         through = self._book.last_sequence
         accounts, records, saved = self._book.report(rotate=rotate, live=self._live, everything=everything)
         now = self._monotonic()
@@ -334,8 +335,8 @@ class ValkeyLimiter:
 
     # Joining
 
-    async def _join(self) -> bool:
-        """Take a place among the processes of the present generation; whether limited requests may be asked for."""
+    async def join(self) -> bool:
+        """Take a place in the present generation; whether requests may be admitted now. `run` calls it."""
         try:
             return await self._declare()
         except StoreUnavailable as error:

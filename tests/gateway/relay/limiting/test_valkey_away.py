@@ -1,0 +1,156 @@
+"""Valkey frozen or gone: slices are spent while they are valid, then requests are refused as ours to mend."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from core.clock import SystemClock
+from core.embedded.valkey import ValkeyServer
+from core.errors import StateStoreUnavailable
+from gateway.relay.limiting.base import Charge
+from gateway.relay.limiting.limiter import State
+from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit, until
+
+ONE = Charge()
+
+
+@contextmanager
+def frozen(server: ValkeyServer) -> Iterator[None]:
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+async def process(counters: Counters) -> AsyncIterator[Process]:
+    process = await Process(counters, clock=SystemClock(), deadline_seconds=0.05).start()
+    yield process
+    await process.kill()
+
+
+async def test_a_frozen_valkey(process: Process, counters: Counters, server: ValkeyServer) -> None:
+    wide = [a_limit("requests", "day", amount=1_000_000), a_limit("tokens", amount=100_000_000)]
+    narrow = [a_limit("requests", "day", amount=10)]
+    for _ in range(200):
+        process.settle(await process.reserve(wide, Charge(10, 10)), Charge(10, 10))
+    with frozen(server):
+        spent = 0
+        started = time.monotonic()
+        with pytest.raises(StateStoreUnavailable):
+            await process.reserve(narrow, ONE)
+        assert time.monotonic() - started < 0.3  # the deadline, and no more
+        started = time.monotonic()
+        with pytest.raises(StateStoreUnavailable) as refused:
+            await process.reserve(narrow, ONE)
+        assert time.monotonic() - started < 0.04  # it is known to be away
+        assert refused.value.retry_after_seconds == 1
+        while True:  # what it holds is spent without waiting, and then it is over
+            try:
+                held = await process.reserve(wide, Charge(10, 10))
+            except StateStoreUnavailable:
+                break
+            process.settle(held, Charge(10, 10))
+            spent += 1
+        assert 20 <= spent <= 1_000
+    await until(lambda: process.limiter._state is State.JOINED, "back")
+    process.settle(await process.reserve(wide, Charge(10, 10)), Charge(10, 10))
+    process.settle(await process.reserve(narrow, ONE), ONE)
+    await process.limiter.tell(rotate=True, everything=True)
+    counted = counters.counter("c", wide[0])
+    assert (counted["used"], counted.get("held", 0)) == (201 + spent, 0)
+    assert counters.counter("w", wide[1])["used"] == 20 * (201 + spent)
+    assert counters.counter("c", narrow[0])["used"] == 1  # what nobody heard of is not counted
+
+
+async def test_slices_are_void_before_others_may_have_them(counters: Counters) -> None:
+    times = Times(counters)
+    process = Process(counters, clock=times.local, timed=True)
+    assert process.store is not None
+    await process.limiter.join()
+    limits = [a_limit("requests", "day", amount=1_000_000)]
+    for _ in range(10):
+        process.settle(await process.reserve(limits, ONE), ONE)
+    process.store.drop_calls = 1_000
+    await process.limiter.tell(rotate=False)
+    times.advance(7.9)
+    assert process.limiter.reserve_now(limits, ONE)
+    assert await process.reserve(limits, ONE)
+    times.advance(0.2)
+    assert process.limiter.reserve_now(limits, ONE) is None
+    with pytest.raises(StateStoreUnavailable):
+        await process.reserve(limits, ONE)
+    await process.client.close()
+
+
+async def test_at_once_goes_on_by_parts(counters: Counters) -> None:
+    """When nobody can be asked, each process admits its part of what may run at once."""
+    times = Times(counters)
+    processes = [Process(counters, clock=times.local, timed=True) for _ in range(3)]
+    gate, minute = a_limit("concurrency", "standing", amount=12), a_limit(amount=12)
+    for process in processes:
+        await process.limiter.join()
+    for process in processes:
+        await process.limiter.tell(rotate=True)
+        process.limiter._renew_at = 0
+        await process.limiter.tell(rotate=True)  # knows of all three
+    running = [await processes[0].reserve([gate], ONE)]
+    for process in processes:
+        assert process.store is not None
+        process.store.drop_calls = 1_000
+        while True:
+            try:
+                held = await process.reserve([gate], ONE)
+            except StateStoreUnavailable:
+                break
+            if process is processes[0]:
+                running.append(held)
+        assert process.limiter._accounts.find(f"s:{gate.id.hex}").inflight == 4  # type: ignore[union-attr]
+        with pytest.raises(StateStoreUnavailable):
+            await process.reserve([minute], ONE)
+    processes[0].settle(running.pop(), ONE)
+    running.append(await processes[0].reserve([gate], ONE))
+    for process in processes:
+        assert process.store is not None
+        process.store.drop_calls = 0
+        assert await process.limiter.join()
+    assert counters.counter("s", gate)["held"] == 12
+    for held in running:
+        processes[0].settle(held, ONE)
+    await processes[0].limiter.tell(rotate=True)
+    assert counters.counter("s", gate)["held"] == 8
+    for process in processes:
+        await process.client.close()
+
+
+async def test_unlimited_requests_are_not_refused(counters: Counters) -> None:
+    process = Process(counters, clock=SystemClock())
+    await process.reserve([], ONE)
+    await process.reserve([a_limit("gpus", "standing", amount=1)], ONE)
+    await process.client.close()
+
+
+async def test_a_process_that_was_stopped_itself(process: Process, counters: Counters) -> None:
+    """It wakes up long after its lapse, with its slices swept: it spends none of them."""
+    limits = [a_limit("requests", "day", amount=1_000_000)]
+    for _ in range(100):
+        process.settle(await process.reserve(limits, ONE), ONE)
+    other = await Process(counters, clock=SystemClock()).start()
+    counters.lapse(process.id)
+    other.settle(await other.reserve([a_limit("requests", "day", 5)], ONE), ONE)  # sweeps
+    assert counters.client.sismember(counters.area + "orphans", process.id.hex)
+    await until(lambda: not counters.client.exists(counters.area + "orphans"), "declared again")
+    process.settle(await process.reserve(limits, ONE), ONE)
+    await asyncio.sleep(0)
+    for one in (process, other):
+        await one.limiter.tell(rotate=True, everything=True)
+    counted = counters.counter("c", limits[0])
+    assert (counted["used"], counted.get("held", 0)) == (101, 0)
+    await other.stop()
