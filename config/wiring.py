@@ -33,18 +33,23 @@ from gateway.relay.dialects.responses import Responses, Retention
 from gateway.relay.exchange import Exchange
 from gateway.relay.follower import Follower
 from gateway.relay.housekeeping import Housekeeping
-from gateway.relay.limits import ValkeyRateLimiter
+from gateway.relay.limit_reader import LimitReader
+from gateway.relay.limiting.layout import recall_channel
+from gateway.relay.limiting.limiter import ValkeyLimiter
 from gateway.relay.memory import MemoryBudget
 from gateway.relay.outbox import Outbox
+from gateway.relay.own_usage import OwnUsage
 from gateway.relay.picker import Balancer
 from gateway.relay.pipeline import Pipeline
 from gateway.relay.plan import Api, Ready
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.realtime.session import SessionLimits
+from gateway.relay.reserve import Reserver
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
 from gateway.relay.spool import Spool, SpoolFull
 from gateway.relay.stored import StoredResponses
+from gateway.relay.subscriber import Subscriber
 from gateway.relay.tokens.book import TokenBook
 from gateway.relay.tokens.keysets import KeySets
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
@@ -52,6 +57,7 @@ from gateway.relay.valkey import ValkeyClient
 from gateway.services.drain import LedgerDrain
 from gateway.services.response_store import DatabaseResponseStore
 from gateway.services.snapshot_source import DatabaseSnapshotSource
+from gateway.services.usage_store import DatabaseUsageStore
 from gpupool.engines.registry import engines
 
 logger = structlog.get_logger(__name__)
@@ -103,6 +109,11 @@ class RelayRuntime:
         """Only after `start`."""
         return self._stored
 
+    @property
+    def usage(self) -> OwnUsage:
+        """Only after `start`."""
+        return self._usage
+
     def exchange(self, ready: Ready) -> Exchange:
         return Exchange(ready, self.upstream, self._clock, self.deadlines)
 
@@ -134,19 +145,27 @@ class RelayRuntime:
             poll_seconds=env.snapshot_poll_seconds,
             stale_seconds=env.snapshot_stale_seconds,
         )
-        self._settler = Settler(spool, door=self._door, clock=self._clock, on_row=self._row_added)
+        self._settler = Settler(
+            spool, door=self._door, clock=self._clock, on_row=self._row_added, price=self.snapshot.price
+        )
         self._outbox: Outbox | None = None
-        limiter = None
+        self._limiter: ValkeyLimiter | None = None
         if env.valkey_state_url:
             self._limit_client = ValkeyClient(env.valkey_state_url, deadline_seconds=env.valkey_deadline_seconds)
             self._ledger_client = ValkeyClient(env.valkey_state_url, deadline_seconds=env.valkey_deadline_seconds)
-            limiter = ValkeyRateLimiter(self._limit_client, prefix=env.valkey_prefix)
+            limiter = self._limiter = ValkeyLimiter(
+                self._limit_client, prefix=env.valkey_prefix, process_id=spool.process_id, clock=self._clock
+            )
+            self._spawn(limiter.run())
+            recalls = Subscriber(env.valkey_state_url, recall_channel(env.valkey_prefix), limiter.recalled)
+            self._spawn(recalls.run())
             self._outbox = Outbox(
                 self._settler,
                 self._ledger_client,
                 prefix=env.valkey_prefix,
                 clock=self._clock,
                 read_mark=self._follower.read_mark,
+                on_mark=limiter.acknowledged,
             )
             self._spawn(self._outbox.run())
             self._spawn(Adopter(self._settler, env.var_dir / SPOOL_FOLDER).run())
@@ -163,7 +182,13 @@ class RelayRuntime:
             follower=self._follower,
             authentication=self.authentication,
             permission=self.permission,
-            limiter=limiter,
+            reserver=Reserver(
+                self.snapshot,
+                self._limiter,
+                now=time.time,
+                default_max_tokens=env.default_max_tokens,
+                template_tokens=env.template_tokens,
+            ),
             balancer=balancer,
             tickets=self._settler,
             interpreter=Interpreter(Responses(self._responses, retention, most_bytes=env.body_cap_bytes)),
@@ -176,6 +201,16 @@ class RelayRuntime:
             authentication=self.authentication,
             permission=self.permission,
         )
+        self._usage_store = DatabaseUsageStore()
+        self._usage = OwnUsage(
+            self._usage_store,
+            LimitReader(self._ledger_client, prefix=env.valkey_prefix) if env.valkey_state_url else None,
+            self.snapshot,
+            door=self._door,
+            now=time.time,
+            resolve=self._pipeline.resolve,
+            authentication=self.authentication,
+        )
 
     async def stop(self) -> None:
         """Bring what is owed to the ledger, as far as a moment allows; the rest stays in the spool."""
@@ -184,10 +219,13 @@ class RelayRuntime:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._limiter is not None:
+            await self._limiter.close()  # what this process held and did not use is free for others at once
         await self.upstream.aclose()
         await self._follower.stop()
         await self._keysets.aclose()
         await self._responses.aclose()
+        await self._usage_store.aclose()
         if self._outbox is not None:
             await self._limit_client.close()
             await self._ledger_client.close()

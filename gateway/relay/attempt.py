@@ -12,7 +12,7 @@ from gateway.relay.engine_errors import error_of_answer, error_of_event
 from gateway.relay.failure import AttemptFailed, outcome_of
 from gateway.relay.inflated import InflatedResponse
 from gateway.relay.memory import Claim, RelayMemoryExhausted
-from gateway.relay.plan import Endpoint, SlimRequest, Work
+from gateway.relay.plan import Api, Endpoint, SlimRequest, Work
 from gateway.relay.request_head import request_head
 from gateway.relay.response import Sink, UpstreamResponse
 from gateway.relay.rooms import find_room
@@ -160,8 +160,18 @@ class Attempt:
         """Method, path and body as this engine wants them."""
         work, endpoint = self._work, self.endpoint
         parsed = work.parsed
-        body = splice(work.body, parsed, served_name=endpoint.served_name)
         room = find_room(endpoint.engine)
+        if work.most_tokens is None:
+            body = splice(work.body, parsed, served_name=endpoint.served_name)
+        else:
+            member = "max_tokens" if room is None or work.api is not Api.CHAT else room.chat_cap_member
+            body = splice(
+                work.body,
+                parsed,
+                served_name=endpoint.served_name,
+                most_tokens=work.most_tokens,
+                cap_member=member,
+            )
         if room is None or work.api not in room.translates:
             return "POST", work.path, body
         call = OpenAICall(work.api, work.path, body, endpoint.served_name, parsed.stream)

@@ -87,7 +87,8 @@ def may_share(ready: Ready) -> bool:
 def _key(ready: Ready) -> _Key:
     """What two requests have in common that are the same. A realtime one does not wait behind a background one."""
     request = ready.request
-    return ready.principal.tenant_id, request.api, request.path, request.traffic_class, ready.work.body
+    work = ready.work
+    return ready.principal.tenant_id, request.api, request.path, request.traffic_class, work.most_tokens, work.body
 
 
 def _wish(headers: Headers) -> bool | None:

@@ -35,7 +35,7 @@ _CALL_DEADLINE_SECONDS: Final = 1.0
 
 
 class Outbox:
-    """Sends the rows of one settler's spool. `read_mark` asks the ledger itself."""
+    """Sends the rows of one settler's spool. `read_mark` asks the ledger itself; `on_mark` is told what it has."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Outbox:
         prefix: str,
         clock: Clock,
         read_mark: Callable[[UUID], Awaitable[int]],
+        on_mark: Callable[[int], None] = lambda mark: None,
     ) -> None:
         self._settler = settler
         self._spool = settler.spool
@@ -53,6 +54,7 @@ class Outbox:
         self._mark_key = mark_key(prefix, settler.spool.process_id)
         self._clock = clock
         self._read_mark = read_mark
+        self._on_mark = on_mark
         self._wanted = asyncio.Event()
         self._sent = 0
         self._entries: deque[tuple[int, bytes]] = deque()  # (sequence, the stream's id of it)
@@ -142,6 +144,7 @@ class Outbox:
             return
         self._progress_at = self._clock.monotonic()
         self._settler.discard(self._spool.acknowledge(mark))
+        self._on_mark(self._spool.acknowledged)
         self._sent = max(self._sent, self._spool.acknowledged)
         while self._entries and self._entries[0][0] <= mark:
             self._entries.popleft()

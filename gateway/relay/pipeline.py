@@ -4,19 +4,18 @@ from typing import Final, Protocol
 
 import msgspec
 
-from core.errors import GatehouseError, NoReadyInstance, NotSupported, StateStoreUnavailable
+from core.errors import GatehouseError, NoReadyInstance, NotSupported
 from core.telemetry import metrics
 from gateway.relay.actions import action_of
 from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.follower import Follower
-from gateway.relay.limits import Limit, RateLimiter
+from gateway.relay.limiting.base import Reservation
 from gateway.relay.oip import about_model
 from gateway.relay.picker import Balancer
 from gateway.relay.plan import (
     Api,
     Decision,
     EndpointPicker,
-    Headers,
     ParsedBody,
     Ready,
     Rejected,
@@ -24,6 +23,7 @@ from gateway.relay.plan import (
     Ticket,
     Work,
 )
+from gateway.relay.reserve import Hold, Reserver, only_called, release
 from gateway.relay.routes import ENGINE_PATHS, OIP_MODELS
 from gateway.relay.rows import ModelRow
 from gateway.relay.snapshot import digest_credential
@@ -69,8 +69,8 @@ class Permission(Protocol):
 class Tickets(Protocol):
     """gateway.relay.settle.Settler, as the pipeline needs it."""
 
-    def open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody) -> Ticket:
-        """Raises LedgerUnavailable."""
+    def open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None = None) -> Ticket:
+        """The ticket settles the hold, too. Raises LedgerUnavailable, with all that was held given back."""
 
 
 class _ModelEntry(msgspec.Struct):
@@ -86,7 +86,7 @@ class _ModelList(msgspec.Struct):
 
 
 class Pipeline:
-    """`door`: relay or drf; `limiter` is None where no Valkey is configured."""
+    """`door`: relay or drf."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Pipeline:
         follower: Follower,
         authentication: Authentication,
         permission: Permission,
-        limiter: RateLimiter | None,
+        reserver: Reserver,
         balancer: Balancer,
         tickets: Tickets,
         interpreter: Interpreter | None = None,
@@ -104,16 +104,16 @@ class Pipeline:
         self._follower = follower
         self._authentication = authentication
         self._permission = permission
-        self._limiter = limiter
+        self._reserver = reserver
         self._balancer = balancer
         self._tickets = tickets
         self._interpreter = interpreter or Interpreter()
 
     async def prepare(self, request: SlimRequest) -> Decision:
-        """Authenticate, parse, authorise, find a model's instances, count against limits, open a ledger ticket.
+        """Authenticate, parse, authorise, find a model's instances, reserve under its limits, open a ledger ticket.
 
-        Nothing is awaited for a known key without limits. The ticket comes last: whoever gets Ready must
-        settle it.
+        Nothing is awaited for a known key without limits, or far from them. The ticket comes last: whoever gets Ready
+        must settle it, and with it what was reserved.
         """
         try:
             return await self._prepare(request)
@@ -129,17 +129,25 @@ class Pipeline:
             if not self._authentication.knows(digest):
                 return None
             principal, _ = self._authentication.identify(digest)
-            if principal.rpm_limit is not None or request.api not in ENGINE_PATHS:
+            if request.api not in ENGINE_PATHS:
                 return None
             action = action_of(request.api)
             self._permission.check_principal(principal, action)
             work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
-            picker = self._route(principal, work.parsed.model, work.api, action)
+            model, picker = self._route(principal, work.parsed.model, work.api, action)
             timeout = client_timeout_seconds(request.headers)
-            ticket = self._tickets.open(request, principal, work.parsed)
+            terms = self._reserver.terms(principal, model)
+            hold = None
+            if terms is not None:
+                held = self._reserver.hold_now(terms, work)
+                if held is None:
+                    return None
+                work, hold = held
+            ticket = self._tickets.open(request, principal, work.parsed, hold)
         except GatehouseError:
             return None  # `prepare` comes to the same, and counts it
-        return Ready(request, principal, work, picker, ticket, [], principal.keep_alive, timeout)
+        headers = [] if hold is None else hold.reservation.headers()
+        return Ready(request, principal, work, picker, ticket, headers, principal.keep_alive, timeout)
 
     async def models(self, request: SlimRequest) -> bytes:
         """The body of /v1/models, /v1/models/{id} or /v2/models/{id}[/ready], by the request's path.
@@ -180,24 +188,37 @@ class Pipeline:
         action = action_of(request.api)
         self._permission.check_principal(principal, action)
         timeout = client_timeout_seconds(request.headers)
-        headers: Headers | None = None
-        if request.api in ENGINE_PATHS:
-            work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
-        else:
+        called: Reservation | None = None  # what was reserved before the request's size was known
 
-            async def admit(model: str) -> None:
-                nonlocal headers
-                self._route(principal, model, Api.CHAT, action)
-                headers = await self._count(principal)
+        async def admit(name: str) -> None:
+            nonlocal called
+            model, _ = self._route(principal, name, Api.CHAT, action)
+            terms = self._reserver.terms(principal, model)
+            if terms is not None and called is None:
+                called = await self._reserver.hold_call(terms)
 
-            work = await self._interpreter.interpret(request, principal, admit)
-            if request.claim is not None and work.body is not request.body:
-                request.claim.take(len(work.body))
-        picker = self._route(principal, work.parsed.model, work.api, action)
-        if headers is None:
-            headers = await self._count(principal)
-        ticket = self._tickets.open(request, principal, work.parsed)
-        return Ready(request, principal, work, picker, ticket, [*headers], principal.keep_alive, timeout)
+        try:
+            if request.api in ENGINE_PATHS:
+                work = Work(request.api, request.path, request.body, parse_body(request.api, request.body))
+            else:
+                work = await self._interpreter.interpret(request, principal, admit)
+                if request.claim is not None and work.body is not request.body:
+                    request.claim.take(len(work.body))
+            model, picker = self._route(principal, work.parsed.model, work.api, action)
+            terms = self._reserver.terms(principal, model)
+            hold: Hold | None = None
+            if terms is not None:
+                work, hold = await self._reserver.hold(terms, request, work, called)
+            elif called is not None:  # its limits are gone meanwhile
+                hold = only_called(called)
+        except BaseException:
+            if called is not None:
+                release(called)
+            raise
+        # From here on nothing is awaited: what is held is the ticket's, or given back by whoever could not open it.
+        ticket = self._tickets.open(request, principal, work.parsed, hold)
+        headers = [] if hold is None else hold.reservation.headers()
+        return Ready(request, principal, work, picker, ticket, headers, principal.keep_alive, timeout)
 
     def _about_model(self, principal: Principal, name: str) -> bytes:
         if ready := name.endswith(_READY):
@@ -206,19 +227,11 @@ class Pipeline:
         self._route(principal, name, Api.INFER, action_of(Api.INFER))
         return about_model(name, ready=ready)
 
-    def _route(self, principal: Principal, name: str, api: Api, action: str) -> EndpointPicker:
-        """A picker among the endpoints that can do the work. Raises GatehouseError where there are none for it."""
+    def _route(self, principal: Principal, name: str, api: Api, action: str) -> tuple[ModelRow, EndpointPicker]:
+        """The model, and a picker among the endpoints that can do the work. Raises GatehouseError where there are none."""
         model = self._permission.check_model(principal, name, action)
         if not self._balancer.can(model.id, api):
             if not self._balancer.has_ready(model.id):
                 raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
             raise NotSupported(f"The engine of '{name}' does not support {api}.", param="model")
-        return self._balancer.picker(model.id, api)
-
-    async def _count(self, principal: Principal) -> Headers:
-        if principal.rpm_limit is None:
-            return ()
-        if self._limiter is None:
-            raise StateStoreUnavailable(retry_after_seconds=5)
-        standing = await self._limiter.acquire([Limit(f"key:{principal.key_id}", principal.rpm_limit)])
-        return standing.headers()
+        return model, self._balancer.picker(model.id, api)

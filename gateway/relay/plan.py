@@ -200,6 +200,7 @@ class Work:
     body: bytes
     parsed: ParsedBody  # of `body`
     dialect: Dialect | None = None  # None: the client speaks OpenAI's words itself
+    most_tokens: int | None = None  # the end that each answer is to be given; None: as the body says
 
 
 @dataclass(slots=True)

@@ -118,7 +118,8 @@ class ModelRow(msgspec.Struct, frozen=True):
     name: str
     tenant_id: UUID | None
     created: int
-    context_tokens: int | None = None  # prompt and answer together, the smallest of its ready instances; None: unknown
+    context_tokens: int | None = None  # prompt and answer together, the smallest of its versions; None: unknown
+    longest_context_tokens: int | None = None  # the largest; None where that of any version is unknown
 
 
 class EndpointRow(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
+from uuid import UUID
 
 import structlog
 from msgspec.structs import replace
@@ -11,8 +12,13 @@ from msgspec.structs import replace
 from core.clock import Clock
 from core.errors import LedgerUnavailable
 from core.telemetry import metrics
-from gateway.relay.plan import ParsedBody, Settlement, SlimRequest
+from core.telemetry.seldom import Seldom
+from gateway.relay.limiting.base import Charge
+from gateway.relay.plan import Api, Outcome, ParsedBody, Settlement, SlimRequest, UsageSource
+from gateway.relay.reserve import Hold, release
+from gateway.relay.rows import PriceRow
 from gateway.relay.spool import Discarded, Spool, SpoolFull, discard
+from tenants.policies.pricing import cost_micros
 from tenants.principal import Principal
 from tenants.usage import (
     ENGINE_REQUEST_ID_LENGTH,
@@ -25,6 +31,16 @@ from tenants.usage import (
 logger = structlog.get_logger(__name__)
 
 SYNC_SECONDS: Final = 0.05
+_FREE: Final = frozenset({Api.TOKENIZE, Api.COUNT_TOKENS})  # nothing is computed
+_missing: Final = Seldom()
+
+Prices = Callable[[str, UUID | None, float], PriceRow | None]
+"""The prices of a model and version for a request that came at a moment (seconds since the epoch)."""
+
+
+def no_prices(model: str, version_id: UUID | None, at: float) -> PriceRow | None:
+    """Nothing costs anything."""
+    return None
 
 
 class Settler:
@@ -34,8 +50,17 @@ class Settler:
     thread of its own: what the kernel has survives this process, what is synced survives the machine.
     """
 
-    def __init__(self, spool: Spool, *, door: str, clock: Clock, on_row: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        *,
+        door: str,
+        clock: Clock,
+        on_row: Callable[[], None],
+        price: Prices = no_prices,
+    ) -> None:
         self.spool = spool
+        self._price = price
         self._door = door
         self._clock = clock
         self._on_row = on_row
@@ -45,9 +70,24 @@ class Settler:
         self._closed = False
         self._left_nothing = False
 
-    def open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody) -> "SpoolTicket":
-        """Note the request before it is forwarded. Raises LedgerUnavailable when it cannot be noted."""
+    def open(
+        self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None = None
+    ) -> "SpoolTicket":
+        """Note the request before it is forwarded; the ticket settles what it holds, too.
+
+        Raises LedgerUnavailable when a request under limits cannot be noted; what it holds is then given back. One
+        without is served all the same: see `SpoolTicket`.
+        """
+        try:
+            return self._open(request, principal, parsed, hold)
+        except BaseException:
+            if hold is not None:
+                release(hold.reservation)
+            raise
+
+    def _open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None) -> "SpoolTicket":
         elapsed = self._clock.monotonic() - request.received_at
+        bound = hold.bound if hold is not None and hold.counts_tokens else None
         row = OpenRow(
             id=request.request_id,
             tenant_id=principal.tenant_id,
@@ -57,16 +97,26 @@ class Settler:
             api=request.api,
             streamed=parsed.stream,
             started_at=self._clock.now().timestamp() - elapsed,
+            subject_id=principal.subject_id,
+            reserved_input=bound.input_tokens if bound else None,
+            reserved_output=bound.output_tokens if bound else None,
+            reserved_micros=bound.micros if bound and hold is not None and hold.counts_money else None,
         )
         try:
             self.spool.append_open(row)
         except SpoolFull as error:
-            logger.error("spool_full", error=str(error))
-            raise LedgerUnavailable(retry_after_seconds=5) from error
-        return SpoolTicket(self, row)
+            if (held_back := _missing.due(self._clock.monotonic())) is not None:
+                logger.error("spool_full", error=str(error), held_back=held_back)
+            if hold is not None:
+                raise LedgerUnavailable(retry_after_seconds=5) from error
+        return SpoolTicket(self, row, hold)
 
-    def settle(self, opened: OpenRow, settlement: Settlement) -> None:
+    def settle(self, opened: OpenRow, hold: Hold | None, settlement: Settlement) -> None:
+        """Write the row, and settle what is held with what it says."""
         usage, endpoint = settlement.usage, settlement.endpoint
+        version_id = endpoint.version_id if endpoint else None
+        price = self._price(opened.model, version_id, opened.started_at)
+        cost = 0 if price is None else _cost(opened.api, price, settlement)
         row = UsageRow(
             id=opened.id,
             process_id=self.spool.process_id,
@@ -87,19 +137,28 @@ class Settler:
             duration_ms=_milliseconds(settlement.duration_seconds),
             ttft_ms=_milliseconds(settlement.ttft_seconds),
             attempts=settlement.attempts,
-            version_id=endpoint.version_id if endpoint else None,
+            version_id=version_id,
             instance_id=endpoint.instance_id if endpoint else None,
             engine_request_id=_told(settlement.engine_request_id, ENGINE_REQUEST_ID_LENGTH),
             error_code=_told(settlement.error_code, ERROR_CODE_LENGTH),
+            subject_id=opened.subject_id,
+            cost_micros=cost,
+            price_id=price.id if price is not None else None,
         )
+        written = False
         try:
             self.spool.append_row(row)
+            written = True
         except OSError as error:
             # The open stays in the spool: the request becomes a `lost` row when this process ends.
             logger.critical("usage_row_not_written", request_id=str(row.id), error=str(error))
+        except SpoolFull:  # nor was there room for its open
+            metrics.ledger_rows_missing.inc()
         else:
             self._sync_soon()
             self._on_row()
+        if hold is not None:
+            self._settle_hold(hold, row, written=written)
         metrics.record_settled(
             self._door,
             opened.api,
@@ -110,6 +169,29 @@ class Settler:
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
         )
+
+    def _settle_hold(self, hold: Hold, row: UsageRow, *, written: bool) -> None:
+        """A row that was not written becomes a `lost` one with the bound: so much is then held to be used, too."""
+        if not written:
+            hold.reservation.settle(None, 0)
+            return
+        used = Charge(row.input_tokens or 0, row.output_tokens or 0, row.cost_micros)
+        hold.reservation.settle(used, row.sequence)
+        bound = hold.bound
+        if hold.counts_tokens and (
+            used.input_tokens > bound.input_tokens
+            or used.output_tokens > bound.output_tokens
+            or (hold.counts_money and used.micros > bound.micros)
+        ):
+            metrics.limit_overruns.labels(self._door, row.api).inc()
+            logger.error(
+                "limit_overrun",
+                request_id=str(row.id),
+                model=row.model,
+                usage_source=row.usage_source,
+                used=used._asdict(),
+                reserved=bound._asdict(),
+            )
 
     def take_over(self, row: UsageRow) -> None:
         """A row of a dead process becomes one of this one's. Raises SpoolFull or OSError."""
@@ -157,19 +239,42 @@ class Settler:
 
 
 class SpoolTicket:
-    """An `open` record; the first settlement counts."""
+    """A request that is noted in the spool, and what it holds; the first settlement counts.
 
-    __slots__ = ("_opened", "_settled", "_settler")
+    One without limits may not have been noted, where the spool had no room: if there is none for its row either by the
+    time that it ends, the row is missing from the ledger, and counted as that.
+    """
 
-    def __init__(self, settler: Settler, opened: OpenRow) -> None:
+    __slots__ = ("_hold", "_opened", "_settled", "_settler")
+
+    def __init__(self, settler: Settler, opened: OpenRow, hold: Hold | None = None) -> None:
         self._settler = settler
         self._opened = opened
+        self._hold = hold
         self._settled = False
 
     def settle(self, settlement: Settlement) -> None:
         if not self._settled:
             self._settled = True
-            self._settler.settle(self._opened, settlement)
+            try:
+                self._settler.settle(self._opened, self._hold, settlement)
+            except BaseException:  # a defect of ours must not hold what others could use, or give back what was used
+                if self._hold is not None:
+                    self._hold.reservation.settle(None, 0)
+                raise
+
+
+def _cost(api: str, price: PriceRow, settlement: Settlement) -> int:
+    """What the request costs, in millionths: nothing where it failed and nobody said that anything was computed."""
+    usage = settlement.usage
+    if api in _FREE or (usage.source is UsageSource.NONE and settlement.outcome is not Outcome.SUCCESS):
+        return 0
+    return cost_micros(
+        price.tag,
+        input_tokens=usage.input_tokens or 0,
+        cached_tokens=usage.cached_tokens or 0,
+        output_tokens=usage.output_tokens or 0,
+    )
 
 
 def _milliseconds(seconds: float | None) -> float | None:

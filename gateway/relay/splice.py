@@ -20,7 +20,12 @@ Span = tuple[int, int, int, int]
 
 _MAX_MEMBERS: Final = 1024  # each costs Python steps: a body of a million would hold the loop for seconds
 _LARGE_BYTES: Final = 1 << 18  # from here on a dictionary of all members would take longer than a walk
-_MAX_CHOICES: Final = 128
+MAX_CHOICES: Final = 128
+"""Most answers to one prompt."""
+
+LLAMACPP_MAX: Final = "n_predict"
+"""What llama.cpp reads the end of an answer from before it looks at OpenAI's members; others pass it over."""
+
 _MAX_TOKENS: Final = 2**31 - 1
 _UTF8_STEP: Final = 1 << 16
 _NEVER_STREAMED: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.TOKENIZE})
@@ -178,7 +183,7 @@ def parse_body(api: Api, body: bytes) -> ParsedBody:
         )
     stream = _boolean("stream", _value(body, span)) if (span := find("stream")) else False
     include_usage = _include_usage(_value(body, span)) if (span := find("stream_options")) else False
-    n = _count("n", _value(body, span), 1, _MAX_CHOICES) if (span := find("n")) else None
+    n = _count("n", _value(body, span), 1, MAX_CHOICES) if (span := find("n")) else None
     limit = _count("max_tokens", _value(body, span), 0, _MAX_TOKENS) if (span := find("max_tokens")) else None
     if span := find("max_completion_tokens"):
         other = _count("max_completion_tokens", _value(body, span), 0, _MAX_TOKENS)
@@ -214,16 +219,29 @@ def _check_input(api: Api, body: bytes, spans: dict[str, Span]) -> None:
             raise ValueError(f"{api} is not in OpenAI's words")
 
 
-def splice(body: bytes, parsed: ParsedBody, *, served_name: str) -> bytes:
+def splice(
+    body: bytes,
+    parsed: ParsedBody,
+    *,
+    served_name: str,
+    most_tokens: int | None = None,
+    cap_member: str = "max_tokens",
+) -> bytes:
     """The body for the engine: its own model name, and for streams usage asked for.
 
-    Everything else stays byte for byte as the client wrote it.
+    With `most_tokens` its answers get that end where the client gave none, or a later one; as `cap_member` where it
+    named none. Everything else stays byte for byte as the client wrote it.
     """
     span = parsed.spans.get("model")
     if span is None:  # its address names it
         return body
     _, _, start, end = span
     name = msgspec.json.encode(served_name) if parsed.model != served_name else body[start:end]
+    if most_tokens is not None:
+        edits = [(start, end, name), *_cap_answers(body, parsed, most_tokens, cap_member)]
+        if parsed.stream and not parsed.include_usage:
+            edits.append(_ask_for_usage(body, parsed.spans.get("stream_options")))
+        return apply_edits(body, edits)
     if parsed.stream and not parsed.include_usage:
         usage = _ask_for_usage(body, parsed.spans.get("stream_options"))
         return apply_edits(body, [(start, end, name), usage])
@@ -257,6 +275,26 @@ def _ask_for_usage(body: bytes, span: Span | None) -> tuple[int, int, bytes]:
     if asked is not None:
         return start + asked[2], start + asked[3], b"true"
     return start + 1, start + 1, b'"include_usage":true' + (b"," if members else b"")
+
+
+def _cap_answers(body: bytes, parsed: ParsedBody, most_tokens: int, member: str) -> list[tuple[int, int, bytes]]:
+    told = b"%d" % most_tokens
+    edits: list[tuple[int, int, bytes]] = []
+    for name in ("max_tokens", "max_completion_tokens", LLAMACPP_MAX):
+        span = parsed.spans.get(name)
+        if span is None:
+            continue
+        try:
+            number = _integer.decode(body[span[2] : span[3]])
+        except msgspec.DecodeError:
+            number = -1  # null, or what only the engine that it is meant for can read
+        if not 0 <= number <= most_tokens:
+            edits.append((span[2], span[3], told))
+    # An engine that is told the end under the old name only may not know the new one.
+    if member not in parsed.spans and "max_tokens" not in parsed.spans:
+        inside = body.index(b"{") + 1
+        edits.append((inside, inside, b'"%b":%b,' % (member.encode(), told)))
+    return edits
 
 
 def _value(body: bytes, span: Span) -> bytes | None:

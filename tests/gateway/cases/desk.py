@@ -18,6 +18,7 @@ from django.db import transaction
 
 from bench.house import wait_until
 from bench.rows import Key, make_key, make_tenant, set_engine_health
+from gateway.relay.limiting.layout import GENERATION, area
 from gpupool.models import Instance
 from gpupool.services.attach import attach_engine
 from tenants.actor import SYSTEM
@@ -71,11 +72,12 @@ class CasesHouse(TestHouse):
         self.tenant = make_tenant("acme", models=("case-*",))
         self.key = make_key(self.tenant, "test")
         self.exhausted = make_key(self.tenant, "exhausted", rpm_limit=1)
+        for process in ("drain", "relay", "web"):
+            self.start(process)
+        wait_until(self.counted, "counters of limits")
         with redis.Redis.from_url(self.environ["VALKEY_STATE_URL"]) as valkey:
             now = int(valkey.time()[0])
             valkey.hset(self.counter(self.exhausted), mapping={"used": 1_000_000, "head": now, "last": now})
-        for process in ("drain", "relay", "web"):
-            self.start(process)
         # One each for all tests: to make one (its TLS context) costs more than all else that a test does.
         self.clients = {
             process: httpx.Client(base_url=url, timeout=30.0)
@@ -84,7 +86,12 @@ class CasesHouse(TestHouse):
 
     def counter(self, key: Key) -> str:
         """Valkey's name of the key's requests a minute."""
-        return f"{self.environ['GATEHOUSE_VALKEY_PREFIX']}rpm:key:{key.id}"
+        return f"{area(self.environ['GATEHOUSE_VALKEY_PREFIX'])}w:{key.id.hex}"
+
+    def counted(self) -> bool:
+        """Whether there are counters for limits that processes may use."""
+        with redis.Redis.from_url(self.environ["VALKEY_STATE_URL"]) as valkey:
+            return bool(valkey.hget(area(self.environ["GATEHOUSE_VALKEY_PREFIX"]) + GENERATION, "state") == b"ready")
 
 
 class Engines:

@@ -89,7 +89,8 @@ def test_g04_eight_released_together_get_no_more_than_is_left(case: Case) -> Non
     told = _through_both_doors(case, served, key, 8)
     assert sorted(answer.status for answer in told) == [200] * 4 + [429] * 4
     remaining = sorted(int(answer.headers["x-ratelimit-remaining-requests"]) for answer in told if answer.status == 200)
-    assert remaining == [0, 1, 2, 3]
+    assert remaining[0] == 0  # each is told how the limit stood when it was, others' requests counted
+    assert remaining[-1] <= 3
     assert used(case, key) == 7
 
 
@@ -100,10 +101,12 @@ def test_g05_a_429_says_limit_used_and_reset(case: Case) -> None:
     refused = case.ask(served.name, key=key)
     assert refused.status == 429
     seconds = int(refused.headers["retry-after"])
-    assert 1 <= seconds <= 61
-    assert refused.headers["x-ratelimit-reset-requests"] == f"{seconds}s"
+    assert 55 <= seconds <= 61
+    assert refused.headers["x-ratelimit-limit-requests"] == "1"
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.error == {
-        "message": f"Rate limit reached for requests per minute: limit 1, used 1, reset in {seconds} s.",
+        "message": f"Rate limit reached for requests per minute of key {key.id}: limit 1, used 1, reserved 0, "
+        f"requested 1, reset in {seconds} s.",
         "type": "rate_limit_error",
         "param": None,
         "code": "rate_limit_exceeded",

@@ -1,7 +1,6 @@
 """Decisions: who is let in, what is told to the others, and that nothing is awaited for nothing."""
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,7 +17,7 @@ from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.dialects.interpreter import Admit, Interpreter
 from gateway.relay.follower import Follower
-from gateway.relay.limits import Limit, Standing
+from gateway.relay.limiting.base import NOTHING
 from gateway.relay.memory import Claim, MemoryBudget
 from gateway.relay.picker import Balancer
 from gateway.relay.pipeline import Pipeline
@@ -34,6 +33,7 @@ from gateway.relay.plan import (
     Usage,
     Work,
 )
+from gateway.relay.reserve import Reserver
 from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, EndpointRow, KeyRow, ModelRow, TenantRow
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
@@ -41,6 +41,7 @@ from gateway.relay.splice import parse_body
 from gateway.relay.spool import Spool
 from tenants.policies.rbac import GrantRule
 from tenants.principal import Principal
+from tests.doubles.limiter import NotingLimiter
 from tests.gateway.relay.test_follower import FakeSource
 
 NOW = 1_800_000_000.0
@@ -50,20 +51,6 @@ BODY = b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}]}'
 
 def rule(pattern: str, *, allow: bool = True, expires_at: float | None = None, actions: str = "infer") -> GrantRule:
     return GrantRule("tenant", str(TENANT), pattern, frozenset({actions}), allow, expires_at)
-
-
-class CountingLimiter:
-    """Counts; refuses when told to."""
-
-    def __init__(self) -> None:
-        self.asked: list[Sequence[Limit]] = []
-        self.refuse = False
-
-    async def acquire(self, limits: Sequence[Limit]) -> Standing:
-        self.asked.append(limits)
-        if self.refuse:
-            raise RateLimited(retry_after_seconds=3)
-        return Standing(limits[0].requests, 1, 61)
 
 
 class Door:
@@ -78,7 +65,8 @@ class Door:
         self.snapshot.applied = {KEYS: 0, GRANTS: 0, MODELS: 0, ENDPOINTS: 0}
         self.authentication = MachineAuthentication(self.snapshot, lambda: NOW)
         self.permission = InferencePermission(self.snapshot, lambda: NOW)
-        self.limiter = CountingLimiter()
+        self.limiter = NotingLimiter()
+        self.reserver = Reserver(self.snapshot, self.limiter, now=lambda: NOW)
         self.spool = Spool.create(folder, uuid7(), cap_bytes=spool_bytes)
         self.settler = Settler(self.spool, door="relay", clock=SystemClock(), on_row=lambda: None)
         self.pipeline = Pipeline(
@@ -86,7 +74,7 @@ class Door:
             follower=self.follower,
             authentication=self.authentication,
             permission=self.permission,
-            limiter=self.limiter,
+            reserver=self.reserver,
             balancer=Balancer(self.snapshot, clock=self.clock, random=lambda: 0.0),
             tickets=self.settler,
         )
@@ -153,7 +141,8 @@ def test_a_known_key_without_limits_is_admitted_without_waiting_or_asking(door: 
     assert isinstance(decision, Ready)
     assert decision.principal.tenant_slug == "acme"
     assert decision.picker.pick(frozenset()) is not None
-    assert (door.limiter.asked, door.source.asked) == ([], [])
+    assert (door.limiter.made, door.source.asked) == ([], [])
+    assert decision.response_headers == []
     assert door.spool.open_count == 1
 
 
@@ -224,28 +213,42 @@ async def test_no_ready_instance_is_503_and_counts_against_no_limit(door: Door) 
     door.key("limited", rpm_limit=5)
     error = await door.refusal("limited", BODY.replace(b"tiny", b"idle"))
     assert (error.status, error.code, error.retry_after_seconds) == (503, "no_ready_instance", 5.0)
-    assert door.limiter.asked == []
+    assert (door.limiter.made, door.limiter.asked) == ([], 0)
 
 
 async def test_a_limited_key_is_counted_and_its_standing_told(door: Door) -> None:
     row = door.key("limited", rpm_limit=5)
     decision = await door.prepare("limited")
     assert isinstance(decision, Ready)
-    assert door.limiter.asked == [[Limit(f"key:{row.id}", 5)]]
-    assert (b"x-ratelimit-remaining-requests", b"4") in decision.response_headers
-    door.limiter.refuse = True
+    (made,) = door.limiter.made
+    (limit,) = made.limits
+    assert (limit.id, limit.amount, limit.metric, limit.window) == (row.id, 5, "requests", "minute")
+    assert (b"x-ratelimit-limit-requests", b"5") in decision.response_headers
+    door.limiter.refusals = [RateLimited(retry_after_seconds=3)]
     assert (await door.refusal("limited")).status == 429
     assert door.spool.open_count == 1
 
 
-async def test_a_full_spool_is_503(tmp_path: Path) -> None:
+async def test_a_full_spool_refuses_limited_requests_and_gives_back_what_they_held(tmp_path: Path) -> None:
     door = Door(tmp_path / "spool", spool_bytes=64 * 1024)
-    decision = await door.prepare()
-    for _ in range(1000):
-        decision = await door.prepare()
+    door.key("limited", rpm_limit=5)
+    decision = await door.prepare("limited")
+    while isinstance(decision, Ready):
+        decision = await door.prepare("limited")
     assert isinstance(decision, Rejected)
     error = decision.error
     assert (error.status, error.code, error.retry_after_seconds) == (503, "ledger_unavailable", 5)
+    assert door.pipeline.prepare_now(door.request("limited")) is None
+    refused = [made for made in door.limiter.made if made.settled]
+    assert [made.settled for made in refused] == [[(NOTHING, 0)]] * 2
+    assert len(door.limiter.open) == door.spool.open_count
+
+
+async def test_a_full_spool_lets_requests_without_limits_go_on(tmp_path: Path) -> None:
+    door = Door(tmp_path / "spool", spool_bytes=64 * 1024)
+    made = [await door.prepare() for _ in range(1000)]
+    assert all(isinstance(decision, Ready) for decision in made)
+    assert door.spool.open_count < 1000
 
 
 async def test_a_snapshot_that_is_too_old_serves_nobody(door: Door) -> None:
@@ -322,7 +325,7 @@ def reading(door: Door) -> tuple[Pipeline, ReadingInterpreter]:
         follower=door.follower,
         authentication=door.authentication,
         permission=door.permission,
-        limiter=door.limiter,
+        reserver=door.reserver,
         balancer=Balancer(door.snapshot, clock=door.clock, random=lambda: 0.0),
         tickets=door.settler,
         interpreter=interpreter,
@@ -337,11 +340,11 @@ async def test_a_request_that_reads_is_counted_once_before_it_reads(door: Door) 
     decision = await pipeline.prepare(request)
     assert isinstance(decision, Ready)
     decision.ticket.settle(Settlement(Outcome.CANCELLED, 499, Usage(), 0.0))
-    assert (len(door.limiter.asked), interpreter.reads) == (1, 1)
-    assert (b"x-ratelimit-remaining-requests", b"1") in decision.response_headers
-    door.limiter.refuse = True
+    assert (len(door.limiter.made), interpreter.reads) == (1, 1)
+    assert (b"x-ratelimit-limit-requests", b"2") in decision.response_headers
+    door.limiter.refusals = [RateLimited()]
     assert isinstance(await pipeline.prepare(request), Rejected)
-    assert (len(door.limiter.asked), interpreter.reads) == (2, 1)
+    assert (len(door.limiter.made), interpreter.reads) == (1, 1)
 
 
 async def test_nothing_is_read_or_counted_for_a_model_that_is_not_there(door: Door) -> None:
@@ -351,7 +354,7 @@ async def test_nothing_is_read_or_counted_for_a_model_that_is_not_there(door: Do
     decision = await pipeline.prepare(msgspec.structs.replace(door.request("limited", body), api=Api.RESPONSES))
     assert isinstance(decision, Rejected)
     assert decision.error.code == "model_not_found"
-    assert (door.limiter.asked, interpreter.reads) == ([], 0)
+    assert (door.limiter.made, interpreter.reads) == ([], 0)
 
 
 async def test_a_translated_body_counts_as_held_memory(door: Door) -> None:

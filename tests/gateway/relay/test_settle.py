@@ -11,24 +11,32 @@ import pytest
 from core.clock import ManualClock
 from core.errors import LedgerUnavailable
 from core.ids import uuid7
+from core.telemetry import metrics
+from gateway.relay.limiting.base import NOTHING, Charge
 from gateway.relay.plan import Api, Endpoint, Outcome, ParsedBody, Settlement, SlimRequest, Usage, UsageSource
+from gateway.relay.reserve import Hold
+from gateway.relay.rows import PriceRow
 from gateway.relay.settle import Settler, SpoolTicket
 from gateway.relay.spool import Spool
+from tenants.policies.pricing import PriceTag
 from tenants.principal import Principal
-from tenants.usage import UsageRow, decode_row
+from tenants.usage import OpenRow, UsageRow, decode_row
+from tests.doubles.limiter import NotingLimiter
 
 PRINCIPAL = Principal(uuid4(), "acme", uuid4(), frozenset({"infer"}), (), None)
 PARSED = ParsedBody("tiny", True, False, 1, None, {})
+BOUND = Charge(30, 40, 1_000)
+PRICE = PriceRow(uuid4(), "tiny", None, 0.0, PriceTag(2_000_000, 500_000, 10_000_000, 7))
 ENDPOINT = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "served")
 
 
 class Desk:
-    def __init__(self, folder: Path, *, cap_bytes: int = 1 << 20) -> None:
+    def __init__(self, folder: Path, *, cap_bytes: int = 1 << 20, price: PriceRow | None = None) -> None:
         self.clock = ManualClock()
         self.clock.advance(100)
         self.spool = Spool.create(folder, uuid7(), cap_bytes=cap_bytes)
         self.told = 0
-        self.settler = Settler(self.spool, door="relay", clock=self.clock, on_row=self._row)
+        self.settler = Settler(self.spool, door="relay", clock=self.clock, on_row=self._row, price=lambda *_: price)
 
     def _row(self) -> None:
         self.told += 1
@@ -88,21 +96,130 @@ async def test_what_an_engine_says_is_made_storable(desk: Desk) -> None:
     assert row.error_code == "x" * 64
 
 
-def _open_all(desk: Desk, tickets: list[SpoolTicket]) -> None:
+def a_hold(limiter: NotingLimiter, bound: Charge = BOUND) -> Hold:
+    reservation = limiter.reserve_now([], bound)
+    assert reservation is not None
+    return Hold(reservation, bound, counts_tokens=True, counts_money=True)
+
+
+async def test_what_is_held_is_settled_with_what_the_row_says(tmp_path: Path) -> None:
+    desk, limiter = Desk(tmp_path / "spool", price=PRICE), NotingLimiter()
+    for usage in (
+        Usage(10, 4, 5, UsageSource.ENGINE),
+        Usage(8, None, 2, UsageSource.ESTIMATED),
+        Usage(0, 0, 0, UsageSource.ENGINE),
+        Usage(0, 0, 0, UsageSource.APPORTIONED),
+        Usage(),
+    ):
+        desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter)).settle(a_settlement(usage=usage))
+    rows = desk.rows()
+    assert [row.cost_micros for row in rows] == [6 * 2 + 4 // 2 + 50 + 7, 16 + 20 + 7, 7, 7, 7]
+    assert {row.price_id for row in rows} == {PRICE.id}
+    assert [made.settled for made in limiter.made] == [
+        [(Charge(row.input_tokens or 0, row.output_tokens or 0, row.cost_micros), row.sequence)] for row in rows
+    ]
+    await desk.settler.close()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CANCELLED, Outcome.TRUNCATED])
+async def test_what_nobody_says_was_computed_costs_nothing_unless_it_was_answered(
+    tmp_path: Path, outcome: Outcome
+) -> None:
+    desk, limiter = Desk(tmp_path / "spool", price=PRICE), NotingLimiter()
+    desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter)).settle(a_settlement(outcome, usage=Usage()))
+    (row,) = desk.rows()
+    assert (row.cost_micros, row.input_tokens) == (0, None)
+    assert limiter.made[0].settled == [(Charge(0, 0, 0), 1)]
+    await desk.settler.close()
+
+
+async def test_a_row_that_cannot_be_written_is_held_to_have_used_its_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, limiter = Desk(tmp_path / "spool"), NotingLimiter()
+    ticket = desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter))
+
+    def fail(row: UsageRow) -> None:
+        raise OSError("disk")
+
+    monkeypatch.setattr(desk.spool, "append_row", fail)
+    ticket.settle(a_settlement())
+    assert limiter.made[0].settled == [(None, 0)]
+    await desk.settler.close()
+
+
+async def test_a_defect_while_settling_gives_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, limiter = Desk(tmp_path / "spool"), NotingLimiter()
+    ticket = desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter))
+
+    def fail(row: UsageRow) -> None:
+        raise RuntimeError("defect")
+
+    monkeypatch.setattr(desk.spool, "append_row", fail)
+    with pytest.raises(RuntimeError):
+        ticket.settle(a_settlement())
+    assert limiter.made[0].settled == [(None, 0)]
+    await desk.settler.close()
+
+
+async def test_the_open_says_what_is_reserved_where_tokens_or_money_are_limited(tmp_path: Path) -> None:
+    desk, limiter = Desk(tmp_path / "spool"), NotingLimiter()
+    opened: list[OpenRow] = []
+    append = desk.spool.append_open
+    desk.spool.append_open = lambda row: (opened.append(row), append(row))[1]  # type: ignore[method-assign]
+    hold = a_hold(limiter)
+    for held in (hold, hold._replace(counts_money=False), hold._replace(counts_tokens=False, counts_money=False), None):
+        desk.settler.open(desk.request(), PRINCIPAL, PARSED, held).settle(a_settlement())
+    assert [(row.reserved_input, row.reserved_output, row.reserved_micros) for row in opened] == [
+        (30, 40, 1000),
+        (30, 40, None),
+        (None, None, None),
+        (None, None, None),
+    ]
+    await desk.settler.close()
+
+
+async def test_more_than_was_reserved_is_told(tmp_path: Path) -> None:
+    desk, limiter = Desk(tmp_path / "spool"), NotingLimiter()
+    overruns = metrics.limit_overruns.labels("relay", "chat")
+    before = overruns._value.get()
+    for output in (40, 41):
+        ticket = desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter))
+        ticket.settle(a_settlement(usage=Usage(30, 0, output, UsageSource.ENGINE)))
+    assert overruns._value.get() - before == 1
+    await desk.settler.close()
+
+
+def _open_all(desk: Desk, limiter: NotingLimiter, tickets: list[SpoolTicket]) -> None:
     while True:
-        tickets.append(desk.settler.open(desk.request(), PRINCIPAL, PARSED))
+        tickets.append(desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter)))
 
 
-async def test_without_room_a_request_is_told_503(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "spool", cap_bytes=1 << 16)
+async def test_without_room_a_request_under_limits_is_told_503_and_holds_nothing(tmp_path: Path) -> None:
+    desk, limiter = Desk(tmp_path / "spool", cap_bytes=1 << 16), NotingLimiter()
     tickets: list[SpoolTicket] = []
     with pytest.raises(LedgerUnavailable) as refused:
-        _open_all(desk, tickets)
+        _open_all(desk, limiter, tickets)
     assert (refused.value.status, refused.value.retry_after_seconds) == (503, 5)
+    assert limiter.made[-1].settled == [(NOTHING, 0)]
     for ticket in tickets:
         ticket.settle(a_settlement())
     assert desk.spool.last_sequence == len(tickets)
+    assert not limiter.open
     assert not await desk.settler.close()
+
+
+async def test_without_room_a_request_without_limits_goes_on_and_its_row_is_counted_as_missing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "spool", cap_bytes=1 << 16)
+    missing = metrics.ledger_rows_missing._value.get()
+    tickets = [desk.settler.open(desk.request(), PRINCIPAL, PARSED) for _ in range(500)]
+    noted = desk.spool.open_count
+    assert noted < 500
+    for ticket in tickets:
+        ticket.settle(a_settlement())
+    assert desk.spool.last_sequence + metrics.ledger_rows_missing._value.get() - missing == 500
+    assert desk.spool.last_sequence >= noted
+    await desk.settler.close()
 
 
 async def test_rows_come_to_the_disk_soon_and_one_sync_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
