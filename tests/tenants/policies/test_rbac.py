@@ -105,3 +105,60 @@ def test_adding_a_denial_never_opens_a_door(rules: list[GrantRule]) -> None:
     assert not (decide(*rules, rule("*", allow=False)))
     if not decide(*rules):
         assert not decide(*rules, rule("qwen*", allow=False, kind="key", owner=KEY))
+
+
+@pytest.mark.shows("R142")
+@pytest.mark.parametrize(
+    ("tenant", "model", "action", "allowed"),
+    [
+        ("research", "llama-70b", "infer", True),
+        ("research", "llama-70b", "train", True),
+        ("research", "llama-70b", "deploy", False),
+        ("research", "other", "infer", False),
+        ("shop", "llama-70b", "infer", True),
+        ("shop", "llama-70b", "train", False),  # what one tenant may train, another only asks
+        ("shop", "llama-70b-secret", "infer", False),  # a denial of one model within a wider grant
+        ("shop", "bge-m3", "embed", True),
+        ("shop", "bge-m3", "infer", False),
+        ("platform", "anything", "manage", True),
+        ("platform", "anything", "train", True),
+        ("platform", "llama-70b-secret", "infer", False),
+        ("stranger", "llama-70b", "infer", False),
+    ],
+)
+def test_who_may_do_what_with_which_model(tenant: str, model: str, action: str, allowed: bool) -> None:
+    """The table of (tenant, model, action)."""
+    grants = [
+        rule("llama-*", owner="research", actions=frozenset({"infer", "train"})),
+        rule("llama-*", owner="shop", actions=frozenset({"infer"})),
+        rule("bge-*", owner="shop", actions=frozenset({"embed"})),
+        rule("*", owner="platform", actions=frozenset({"*"})),
+        *(rule("*-secret", owner=who, allow=False, actions=frozenset({"*"})) for who in ("shop", "platform")),
+    ]
+    assert allowed is is_allowed(
+        grants, tenant_id=tenant, key_id="", scopes=ACTIONS, allowed_models=(), model=model, action=action, now=0.0
+    )
+
+
+@pytest.mark.shows("R142")
+@pytest.mark.parametrize("action", sorted(ACTIONS))
+def test_each_action_is_granted_and_denied_on_its_own(action: str) -> None:
+    one = rule(actions=frozenset({action}))
+    assert [other for other in sorted(ACTIONS) if decide(one, action=other, scopes=ACTIONS)] == [action]
+    denied = rule(allow=False, actions=frozenset({action}))
+    every = rule(actions=frozenset({"*"}))
+    assert [other for other in sorted(ACTIONS) if not decide(every, denied, action=other, scopes=ACTIONS)] == [action]
+
+
+def test_a_subjects_grant_is_no_keys_and_a_keys_no_subjects() -> None:
+    about_subject = rule(kind="subject", owner="subject-1")
+
+    def ask(grant: GrantRule, *, key: str, subject: str) -> bool:
+        return is_allowed(
+            [grant], tenant_id=TENANT, key_id=key, subject_id=subject, scopes=ACTIONS, allowed_models=(),
+            model="any", action="infer", now=0.0,
+        )  # fmt: skip
+
+    assert ask(about_subject, key="", subject="subject-1")
+    assert not ask(about_subject, key="subject-1", subject="")
+    assert not ask(rule(kind="key", owner=""), key=KEY, subject="subject-1")
