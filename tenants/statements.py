@@ -5,12 +5,10 @@ the pool by when the hour began. The bill is the cost of requests and the adjust
 is shared out after the fact, so that no limit of money could hold it.
 """
 
-import csv
-import io
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
@@ -180,43 +178,34 @@ def _gpu_lines(tenant_id: UUID, since: datetime, until: datetime) -> list[GpuLin
     return [GpuLine(row["model"], row["busy"], row["idle"], row["warm"], row["cost"]) for row in rows]
 
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     "kind", "model", "key_id", "key_name", "requests", "input_tokens", "cached_tokens", "output_tokens",
     "gpu_seconds", "amount", "currency", "note",
 )  # fmt: skip
-_FORMULA: Final = re.compile(r"^\s*[=+\-@|%\t\r]")
 
 
-def statement_csv(statement: Statement) -> str:
-    """The statement as CSV (RFC 4180), with a row for each line and one for the total.
+def statement_rows(statement: Statement) -> Iterator[Sequence[object]]:
+    """The statement as rows of COLUMNS, for core.api.csv: a row for each line, and one for the total.
 
-    Texts that people chose are kept from being formulas in a spreadsheet: those that begin like one get a quote
-    before them. Amounts have all their decimals; rows of kind `gpu` are not part of the total.
+    Amounts are numbers with all their decimals, so that only texts, which people chose, are guarded against being
+    formulas. Rows of kind `gpu` are not part of the total.
     """
-    output = io.StringIO(newline="")
-    writer = csv.writer(output, lineterminator="\r\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows(_csv_rows(statement))
-    return output.getvalue()
-
-
-def _csv_rows(statement: Statement) -> Iterator[Sequence[object]]:
     currency = statement.currency
     for line in statement.lines:
         yield (
-            "usage", _text(line.model), line.key_id or "", _text(line.key_name), line.requests, line.input_tokens,
-            line.cached_tokens, line.output_tokens, "", amount_of(line.cost_micros), currency, "",
+            "usage", line.model, line.key_id, line.key_name, line.requests, line.input_tokens, line.cached_tokens,
+            line.output_tokens, None, _number(line.cost_micros), currency, None,
         )  # fmt: skip
     for one in statement.adjustments:
-        amount = amount_of(one.amount_micros)
-        yield one.kind, "", "", "", "", "", "", "", "", amount, currency, _text(one.reason)
+        amount = _number(one.amount_micros)
+        yield one.kind, None, None, None, None, None, None, None, None, amount, currency, one.reason
     for gpu in statement.gpu:
-        seconds = amount_of((gpu.busy_ms + gpu.idle_ms + gpu.warm_ms) * 1000, decimals=0)
-        yield "gpu", _text(gpu.model), "", "", "", "", "", "", seconds, amount_of(gpu.cost_micros), currency, ""
-    total = amount_of(statement.total_micros)
-    yield "total", "", "", "", statement.requests, "", "", "", "", total, currency, f"{statement.month}"
+        seconds = Decimal(gpu.busy_ms + gpu.idle_ms + gpu.warm_ms) / 1000
+        cost = _number(gpu.cost_micros)
+        yield "gpu", gpu.model, None, None, None, None, None, None, seconds, cost, currency, None
+    total = _number(statement.total_micros)
+    yield "total", None, None, None, statement.requests, None, None, None, None, total, currency, statement.month
 
 
-def _text(value: str) -> str:
-    """`value`, which a spreadsheet shall show and not compute."""
-    return f"'{value}" if _FORMULA.match(value) else value
+def _number(micros: int) -> Decimal:
+    return Decimal(amount_of(micros))

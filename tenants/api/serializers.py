@@ -1,26 +1,50 @@
-"""Shapes of the control API: what it takes and what it tells."""
+"""Shapes of the control API of tenants: what it takes and what it tells."""
 
 from typing import Any
 
 from rest_framework import serializers
 
-from tenants.models import SlaTier, Tenant
+from core.api.filters import Query
+from tenants.models import SlaTier, Tenant, TenantState
 
 
 class TenantSerializer(serializers.ModelSerializer[Tenant]):
+    parent = serializers.SlugField(
+        source="parent.slug", read_only=True, allow_null=True, default=None, help_text="Whose department it is."
+    )
+
     class Meta:
         model = Tenant
-        fields = ("id", "slug", "name", "sla_tier", "time_zone", "state", "response_retention_days", "created_at")
+        fields = (
+            "id", "slug", "name", "parent", "sla_tier", "time_zone", "state", "response_retention_days", "created_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class TenantQuery(Query):
+    parent = serializers.SlugField(required=False, max_length=63)
+    state = serializers.ChoiceField(choices=TenantState.choices, required=False)
+    sla_tier = serializers.ChoiceField(choices=SlaTier.choices, required=False)
 
 
 class NewTenantSerializer(serializers.Serializer[Any]):
-    slug = serializers.CharField(max_length=63)
+    slug = serializers.SlugField(max_length=63)
     name = serializers.CharField(max_length=120)
-    sla_tier = serializers.CharField(max_length=8, required=False, default=SlaTier.BRONZE.value)
-    time_zone = serializers.CharField(max_length=64, required=False, default="UTC")
+    parent = serializers.SlugField(required=False, allow_null=True, default=None, max_length=63)
+    sla_tier = serializers.ChoiceField(choices=SlaTier.choices, required=False, default=SlaTier.BRONZE.value)
+    time_zone = serializers.CharField(max_length=64, required=False, default="UTC", help_text="An IANA zone.")
 
 
 class TenantChangeSerializer(serializers.Serializer[Any]):
+    """What is left out stays as it is."""
+
+    name = serializers.CharField(required=False, max_length=120)
+    parent = serializers.SlugField(required=False, allow_null=True, max_length=63, help_text="Null: nobody's.")
+    sla_tier = serializers.ChoiceField(choices=SlaTier.choices, required=False)
+    time_zone = serializers.CharField(required=False, max_length=64, help_text="An IANA zone.")
     response_retention_days = serializers.IntegerField(
-        help_text="How many days answers of the Responses API are kept; 0 for not at all."
+        required=False,
+        min_value=0,
+        max_value=3650,
+        help_text="How many days answers of the Responses API are kept; 0 for not at all.",
     )

@@ -1,110 +1,117 @@
-"""The control API of tenants and keys: views parse, call one service, render."""
+"""The control API of tenants: views parse, call services, render."""
 
 from typing import Any
 
+from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
-from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.exceptions import NotFound, PermissionDenied
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import Serializer
-from rest_framework.views import APIView
 
+from core.api.etags import check_match, tagged
+from core.api.idempotency import IdempotentCreate
 from core.api.paging import NewestFirst
-from core.api.request_ids import request_id_of
-from tenants import selectors, services
-from tenants.actor import Actor, user_actor
-from tenants.api.access import platform_access, tenant_access
-from tenants.api.permissions import SignedIn
-from tenants.api.serializers import (
-    NewTenantSerializer,
-    TenantChangeSerializer,
-    TenantSerializer,
-)
+from tenants import services
+from tenants.api.access import find_tenant, platform_access, tenant_access
+from tenants.api.base import ControlView
+from tenants.api.serializers import NewTenantSerializer, TenantChangeSerializer, TenantQuery, TenantSerializer
 from tenants.models import Tenant, TenantState, User
+from tenants.policies.quota import CALENDAR
 from tenants.policies.roles import Action, Object
+from tenants.selectors import list_tenants_for
 from tenants.services import InvalidInput
+from tenants.services.departments import change_tenant, lock_tenant, set_parent
 
 
-def _user(request: Request) -> User:
-    assert isinstance(request.user, User)  # the permission class let no other in
-    return request.user
-
-
-def _actor(request: Request) -> Actor:
-    return user_actor(_user(request).pk, request_id=request_id_of(request))
-
-
-def _parsed(serializer: type[Serializer[Any]], request: Request) -> dict[str, Any]:
-    parsed = serializer(data=request.data)
-    parsed.is_valid(raise_exception=True)
-    values: dict[str, Any] = parsed.validated_data
-    return values
-
-
-def _tenant(request: Request, slug: str) -> Tenant:
-    """Raises NotFound for outsiders, as if there were no such tenant."""
-    try:
-        return selectors.get_tenant_for(_user(request), slug)
-    except Tenant.DoesNotExist as error:
-        raise NotFound from error
-
-
-class TenantListView(ListAPIView[Tenant]):
+class TenantListView(IdempotentCreate, ControlView, ListAPIView[Tenant]):
     """Tenants that one belongs to; all of them for platform roles."""
 
-    permission_classes = (SignedIn,)
     serializer_class = TenantSerializer
     pagination_class = NewestFirst
+    query_class = TenantQuery
+    queryset = Tenant.objects.none()
 
     def get_queryset(self) -> QuerySet[Tenant]:
-        return selectors.list_tenants_for(_user(self.request))
+        tenants = list_tenants_for(self.person).select_related("parent")
+        names = {"parent": "parent__slug", "state": "state", "sla_tier": "sla_tier"}
+        return tenants.filter(**{names[name]: value for name, value in self.query.items()})
 
     @extend_schema(request=NewTenantSerializer, responses={201: TenantSerializer})
     def post(self, request: Request) -> Response:
         """Create a tenant; operators only."""
-        platform_access(request, Action.CREATE, Object.NEW_TENANT)
-        try:
-            tenant = services.create_tenant(actor=_actor(request), **_parsed(NewTenantSerializer, request))
-        except InvalidInput as error:
-            raise ValidationError({error.field: [error.message]}) from error
-        return Response(TenantSerializer(tenant).data, status=status.HTTP_201_CREATED)
+        person = platform_access(request, Action.CREATE, Object.NEW_TENANT)
+        values = self.parsed(NewTenantSerializer)
+        parent = values.pop("parent")
+        with transaction.atomic():
+            tenant = services.create_tenant(actor=self.actor, **values)
+            if parent is not None:
+                tenant = set_parent(tenant.pk, _parent_id(person, parent), actor=self.actor)
+        return tagged(TenantSerializer(tenant).data, status=status.HTTP_201_CREATED)
 
 
-class TenantView(APIView):
+class TenantView(ControlView):
     """One tenant."""
 
-    permission_classes = (SignedIn,)
+    conditional = ("PATCH",)
 
     @extend_schema(responses=TenantSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """The tenant, for its members and for platform roles."""
-        return Response(TenantSerializer(_tenant(request, slug)).data)
+        return tagged(TenantSerializer(find_tenant(request, slug).tenant).data)
 
     @extend_schema(request=TenantChangeSerializer, responses=TenantSerializer)
     def patch(self, request: Request, slug: str) -> Response:
-        """Change how long its stored responses are kept; for its owners and admins, and for operators."""
-        tenant, _ = tenant_access(request, slug, Action.CHANGE, Object.TENANT)
-        days = _parsed(TenantChangeSerializer, request)["response_retention_days"]
-        try:
-            tenant = services.set_response_retention(tenant, days, actor=_actor(request))
-        except InvalidInput as error:
-            raise ValidationError({error.field: [error.message]}) from error
-        return Response(TenantSerializer(tenant).data)
+        """Change its name, zone or retention; for its owners and admins, and for operators.
+
+        Its tier and parent are the operators' to change, and so is the zone of a tenant with budgets by day or month:
+        they begin anew in the new zone's periods.
+        """
+        found, _ = tenant_access(request, slug, Action.CHANGE, Object.TENANT)
+        values = self.parsed(TenantChangeSerializer)
+        moves, parent = "parent" in values, values.pop("parent", None)
+        with transaction.atomic():
+            tenant = lock_tenant(found.pk)
+            check_match(request, TenantSerializer(tenant).data)
+            if not self.person.may_operate:
+                _refuse_what_is_the_operators(tenant, values, moves=moves)
+            tenant = change_tenant(tenant.pk, actor=self.actor, **values)
+            if moves:
+                tenant = set_parent(tenant.pk, _parent_id(self.person, parent), actor=self.actor)
+        return tagged(TenantSerializer(tenant).data)
 
 
-class _TenantStateView(APIView):
-    permission_classes = (SignedIn,)
+def _refuse_what_is_the_operators(tenant: Tenant, values: dict[str, Any], *, moves: bool) -> None:
+    if moves or values.get("sla_tier", tenant.sla_tier) != tenant.sla_tier:
+        raise PermissionDenied("Only operators change a tenant's tier and parent.")
+    zone = values.get("time_zone", tenant.time_zone)
+    if zone != tenant.time_zone and tenant.limits.filter(window__in=CALENDAR).exists():
+        raise PermissionDenied("This tenant has budgets, which begin anew in another zone: ask an operator.")
+
+
+def _parent_id(person: User, slug: str | None) -> Any:
+    if slug is None:
+        return None
+    parent = list_tenants_for(person).filter(slug=slug).first()
+    if parent is None:
+        raise InvalidInput("parent", "There is no such tenant.")
+    return parent.pk
+
+
+class _TenantStateView(ControlView):
     state: TenantState
 
     @extend_schema(request=None, responses=TenantSerializer)
     def post(self, request: Request, slug: str) -> Response:
         """Operators only; in force within a second everywhere."""
         tenant, _ = tenant_access(request, slug, Action.CHANGE, Object.SUSPENSION)
-        tenant = services.set_tenant_state(tenant.pk, self.state, actor=_actor(request))
-        return Response(TenantSerializer(tenant).data)
+        services.set_tenant_state(tenant.pk, self.state, actor=self.actor)
+        try:
+            return tagged(TenantSerializer(Tenant.objects.select_related("parent").get(pk=tenant.pk)).data)
+        except Tenant.DoesNotExist as error:
+            raise NotFound from error
 
 
 class TenantSuspendView(_TenantStateView):

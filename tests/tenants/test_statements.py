@@ -1,8 +1,7 @@
 """A statement is the sum of the ledger's rows of the tenant's month, to the millionth, in any zone."""
 
-import csv
-import io
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -18,7 +17,7 @@ from tenants.services.adjustments import adjust_bill
 from tenants.services.errors import InvalidInput
 from tenants.services.ledger import record_usage
 from tenants.services.rollups import prune_minutes
-from tenants.statements import build_statement, list_months, statement_csv
+from tenants.statements import COLUMNS, build_statement, list_months, statement_rows
 from tenants.usage import UsageRow
 from tests.factories import make_key, make_tenant
 from tests.tenants.usage_rows import usage_row
@@ -122,11 +121,11 @@ def test_adjustments_change_the_total_and_gpu_time_is_only_shown() -> None:
         5_000_000, -1_500_000, 3_500_000,
     )  # fmt: skip
     assert (statement.gpu_micros, statement.gpu[0].busy_ms) == (77, 2000)
-    rows = list(csv.DictReader(io.StringIO(statement_csv(statement))))
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in statement_rows(statement)]
     assert [(row["kind"], row["amount"]) for row in rows] == [
-        ("usage", "5.00"), ("credit", "-1.50"), ("gpu", "0.000077"), ("total", "3.50"),
+        ("usage", Decimal(5)), ("credit", Decimal("-1.5")), ("gpu", Decimal("0.000077")), ("total", Decimal("3.5")),
     ]  # fmt: skip
-    assert (rows[0]["model"], rows[1]["note"], rows[2]["gpu_seconds"]) == ("'=1+1", "'@sorry", "3.5")
+    assert (rows[0]["model"], rows[1]["note"], rows[2]["gpu_seconds"]) == ("=1+1", "@sorry", Decimal("3.5"))
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_revoked_keys_are_listed_when_asked_for(acme: Tenant) -> None:
 @pytest.mark.parametrize("role", [*TenantRole, None])
 def test_owners_and_admins_say_how_long_responses_are_kept(acme: Tenant, role: TenantRole | None) -> None:
     client = _member(acme, role)[1] if role else _client(_user("stranger"))
-    answer = client.patch("/api/tenants/acme/", {"response_retention_days": 3}, format="json")
+    answer = client.patch("/api/tenants/acme/", {"response_retention_days": 3}, format="json", HTTP_IF_MATCH="*")
     acme.refresh_from_db()
     if role in (TenantRole.OWNER, TenantRole.ADMIN):
         assert (answer.status_code, answer.json()["response_retention_days"]) == (200, 3)
@@ -260,6 +260,6 @@ def test_owners_and_admins_say_how_long_responses_are_kept(acme: Tenant, role: T
 
 @pytest.mark.parametrize("days", [-1, 4000, "x", None])
 def test_a_wrong_retention_is_named(operator: APIClient, acme: Tenant, days: object) -> None:
-    refused = operator.patch("/api/tenants/acme/", {"response_retention_days": days}, format="json")
+    refused = operator.patch("/api/tenants/acme/", {"response_retention_days": days}, format="json", HTTP_IF_MATCH="*")
     assert refused.status_code == 400
     assert list(refused.json()["errors"]) == ["response_retention_days"]
