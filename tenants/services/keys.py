@@ -17,6 +17,7 @@ from tenants.models import ApiKey, Tenant
 from tenants.policies.rbac import ACTIONS
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
+from tenants.services.state_notices import tell_compromised_key
 
 KEY_PREFIX: Final = "sk-gh-"
 _SECRET_BYTES: Final = 32
@@ -146,6 +147,8 @@ def revoke_api_key(
             tenant_id=key.tenant_id,
             after={"known_good_at": known_good_at.isoformat() if known_good_at else None} if marked else None,
         )
+        if marked:
+            tell_compromised_key(key, actor=actor)
         bump_epoch(Section.KEYS, key.pk)
     return key
 
