@@ -9,7 +9,7 @@ from tenants.models import SlaTier, Tenant, TenantState
 
 
 class TenantSerializer(serializers.ModelSerializer[Tenant]):
-    parent = serializers.SlugField(
+    parent = serializers.SlugField(  # type: ignore[assignment]  # DRF takes fields out of the class
         source="parent.slug", read_only=True, allow_null=True, default=None, help_text="Whose department it is."
     )
 
@@ -22,7 +22,9 @@ class TenantSerializer(serializers.ModelSerializer[Tenant]):
 
 
 class TenantQuery(Query):
-    parent = serializers.SlugField(required=False, max_length=63)
+    parent = serializers.SlugField(  # type: ignore[assignment]  # as above
+        required=False, max_length=63
+    )
     state = serializers.ChoiceField(choices=TenantState.choices, required=False)
     sla_tier = serializers.ChoiceField(choices=SlaTier.choices, required=False)
 
@@ -30,7 +32,9 @@ class TenantQuery(Query):
 class NewTenantSerializer(serializers.Serializer[Any]):
     slug = serializers.SlugField(max_length=63)
     name = serializers.CharField(max_length=120)
-    parent = serializers.SlugField(required=False, allow_null=True, default=None, max_length=63)
+    parent = serializers.SlugField(  # type: ignore[assignment]  # as above
+        required=False, allow_null=True, default=None, max_length=63
+    )
     sla_tier = serializers.ChoiceField(choices=SlaTier.choices, required=False, default=SlaTier.BRONZE.value)
     time_zone = serializers.CharField(max_length=64, required=False, default="UTC", help_text="An IANA zone.")
 
@@ -39,7 +43,9 @@ class TenantChangeSerializer(serializers.Serializer[Any]):
     """What is left out stays as it is."""
 
     name = serializers.CharField(required=False, max_length=120)
-    parent = serializers.SlugField(required=False, allow_null=True, max_length=63, help_text="Null: nobody's.")
+    parent = serializers.SlugField(  # type: ignore[assignment]  # as above
+        required=False, allow_null=True, max_length=63, help_text="Null: nobody's."
+    )
     sla_tier = serializers.ChoiceField(choices=SlaTier.choices, required=False)
     time_zone = serializers.CharField(required=False, max_length=64, help_text="An IANA zone.")
     response_retention_days = serializers.IntegerField(

@@ -26,12 +26,10 @@ def micros_of(amount: Decimal | str) -> int:
     assert isinstance(exponent, int)
     whole = int("".join(map(str, digits)) or "0")
     shift = exponent + DIGITS
-    if shift >= 0:
-        micros = whole * 10**shift
-    else:
-        micros, rest = divmod(whole, 10**-shift)
-        if rest:
-            raise ValueError(f"An amount has at most {DIGITS} decimals.")
+    micros: int
+    micros, rest = divmod(whole * 10 ** max(shift, 0), 10 ** max(-shift, 0))
+    if rest:
+        raise ValueError(f"An amount has at most {DIGITS} decimals.")
     return -micros if sign else micros
 
 

@@ -5,7 +5,7 @@ refuse some requests that are let through here; a client that was refused might 
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, Protocol
@@ -130,7 +130,7 @@ class _Standing:
         return True
 
 
-_GATES: Final = {
+_GATES: Final[Mapping[str, Callable[[Rule], Gate]]] = {
     "day": _Calendar,
     "month": _Calendar,
     "minute": _Sliding,

@@ -47,7 +47,7 @@ def list_adjustments(tenant_id: UUID, *, month: str | None = None) -> QuerySet[A
 
 def gpu_shares(*, since: datetime, until: datetime, most: int) -> list[dict[str, Any]]:
     """Instance time by tenant (None: the platform), model and number of GPUs in [since, until), dearest first."""
-    return list(
+    rows = (
         GpuShare.objects.filter(hour__gte=since, hour__lt=until)
         .values("tenant_id", "model", "gpus")
         .annotate(
@@ -55,3 +55,4 @@ def gpu_shares(*, since: datetime, until: datetime, most: int) -> list[dict[str,
         )
         .order_by("-cost_micros", "model", "tenant_id", "gpus")[:most]
     )
+    return [{**row} for row in rows]

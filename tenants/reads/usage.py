@@ -92,7 +92,7 @@ def sum_usage(
     """
     pieces = tile([start.timestamp() for start in starts], until.timestamp())
     parts: list[str] = []
-    values: list[object] = []
+    values: list[Any] = []
     for unit in dict.fromkeys(piece.unit for piece in pieces):
         of_unit = [piece for piece in pieces if piece.unit == unit]
         keys = ""

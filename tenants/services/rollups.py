@@ -151,7 +151,7 @@ def rebuild_day(day: datetime) -> int:
     """
     since = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     until = since + timedelta(days=1)
-    bounds = [_first_id(since - ID_MARGIN), _first_id(until + ID_MARGIN), since, until]
+    bounds: tuple[UUID | datetime, ...] = (_first_id(since - ID_MARGIN), _first_id(until + ID_MARGIN), since, until)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0")
         cursor.execute(_LOCK)
@@ -169,7 +169,8 @@ def _first_id(moment: datetime) -> UUID:
 
 
 MINUTES_KEPT: Final = timedelta(days=90)
-_AROUND_MONTHS: Final = (timedelta(hours=15), timedelta(hours=13))
+_AROUND_MONTHS: Final = (15, 13)
+"""Hours before and after a month begins in UTC, in which it begins somewhere."""
 _PRUNE: Final = """
 DELETE FROM tenants_usageminute WHERE ctid = ANY(ARRAY(
     SELECT minutes.ctid FROM tenants_usageminute AS minutes
@@ -177,7 +178,8 @@ DELETE FROM tenants_usageminute WHERE ctid = ANY(ARRAY(
     AND NOT EXISTS (
         SELECT FROM generate_series(-1, 1) AS step,
         LATERAL (SELECT date_trunc('month', minute, 'UTC') + make_interval(months => step) AS month) AS turn
-        WHERE minute >= month - %(before)s AND minute < month + %(after)s
+        WHERE minute >= month - make_interval(hours => %(before)s)
+        AND minute < month + make_interval(hours => %(after)s)
     )
     AND EXISTS (
         SELECT FROM tenants_usagehour AS hours
@@ -196,12 +198,12 @@ def prune_minutes(*, now: datetime, older_than: timedelta = MINUTES_KEPT, most: 
     last hour is partly another month's, and is summed out of minutes.
     """
     before, after = _AROUND_MONTHS
+    values: dict[str, datetime | int] = {"until": now - older_than, "before": before, "after": after, "most": most}
     deleted = 0
     while True:
         with connection.cursor() as cursor:
-            cursor.execute(
-                _PRUNE, {"until": now - older_than, "before": before, "after": after, "most": most}
-            )  # a statement each, so that no drain waits long
-            deleted += cursor.rowcount
-            if cursor.rowcount < most:
-                return deleted
+            cursor.execute(_PRUNE, values)  # a statement each, so that no drain waits long
+            found: int = cursor.rowcount
+        deleted += found
+        if found < most:
+            return deleted

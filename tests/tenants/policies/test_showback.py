@@ -22,7 +22,8 @@ def test_shares_add_up_to_the_hour(warm: int, ready: int, busy: int, uses: dict[
     assert sum(share.busy_ms for share in shares.values()) == min(busy, ready)
     assert sum(share.busy_ms + share.idle_ms for share in shares.values()) == ready
     assert sum(share.cost_micros for share in shares.values()) == cost
-    assert set(shares) == (set(uses) or {None})
+    wanted: list[UUID | None] = [*uses]
+    assert list(shares) == (wanted or [None])
     assert all(min(share.busy_ms, share.idle_ms, share.warm_ms, share.cost_micros) >= 0 for share in shares.values())
 
 

@@ -59,7 +59,7 @@ SELECT tenant_id, key_id, model, {unit}, requests, failures, cancelled, input_to
     duration_ms, ttft_ms, ttft_count, cost_micros
 FROM tenants_usage{unit} ORDER BY 1, 2, 3, 4
 """
-_UNITS = {"minute": UsageMinute, "hour": UsageHour, "day": UsageDay}
+_UNITS: dict[str, Any] = {"minute": UsageMinute, "hour": UsageHour, "day": UsageDay}
 
 
 _ENDED_ROWS = """
