@@ -44,6 +44,7 @@ from gateway.relay.pipeline import Pipeline
 from gateway.relay.plan import Api, Ready
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.realtime.session import SessionLimits
+from gateway.relay.recount import EngineCounter
 from gateway.relay.reserve import Reserver
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
@@ -186,6 +187,7 @@ class RelayRuntime:
                 self.snapshot,
                 self._limiter,
                 now=time.time,
+                counter=EngineCounter(balancer, self.upstream, self.deadlines, now=self._clock.monotonic),
                 default_max_tokens=env.default_max_tokens,
                 template_tokens=env.template_tokens,
             ),

@@ -4,6 +4,7 @@
 (relay and DRF) use them, so that their answers are the same bytes.
 """
 
+import math
 from typing import ClassVar, Final
 
 import msgspec
@@ -102,6 +103,8 @@ class RateLimited(GatehouseError):
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
     default_message = "Rate limit reached."
+    metric = ""
+    """What the limit counts that refused it (requests, tokens, ...), where it was one of the tenants' limits."""
 
 
 class QuotaExceeded(GatehouseError):
@@ -111,6 +114,8 @@ class QuotaExceeded(GatehouseError):
     type = "insufficient_quota"
     code = "insufficient_quota"
     default_message = "The budget is used up."
+    metric = ""
+    """As of RateLimited."""
 
 
 class Unavailable(GatehouseError):
@@ -181,6 +186,7 @@ class _OpenAIBody(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder()
+_CLOCK_SECONDS: Final = 0.01  # of a wait of whole seconds, computed from two readings of a clock
 
 
 def render_openai(error: GatehouseError) -> bytes:
@@ -239,7 +245,8 @@ def error_headers(error: GatehouseError) -> list[tuple[bytes, bytes]]:
     """Response headers of an error: content type, Retry-After where known, and the error's own."""
     headers = [(b"content-type", b"application/json")]
     if error.retry_after_seconds is not None:
-        headers.append((b"retry-after", str(max(1, round(error.retry_after_seconds))).encode()))
+        # Whole seconds, and none too few: whoever comes back when told shall not be told again.
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds - _CLOCK_SECONDS))))
     if error.status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="gatehouse"'))
     headers.extend(error.headers)

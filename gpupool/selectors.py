@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 
-from gpupool.engines.base import Capability
-from gpupool.engines.registry import rooms
+from gpupool.engines.base import Capability, EngineArgs, EngineArgumentsRefused
+from gpupool.engines.registry import UnknownEngine, get_engine, rooms
 from gpupool.models import (
     Device,
     EngineSwitch,
@@ -51,18 +51,55 @@ class ModelEntry:
     name: str
     tenant_id: UUID | None
     created_at: datetime
+    shortest_context_tokens: int | None = None  # of a request, prompt and answer; of those versions that say it
+    longest_context_tokens: int | None = None  # None where one of the versions does not
 
 
 def list_models() -> list[ModelEntry]:
     """Every model with a version that serves, by name."""
-    models = Model.objects.filter(versions__state=VersionState.SERVING).distinct().order_by("name")
-    return [ModelEntry(model.pk, model.name, model.tenant_id, model.created_at) for model in models]
+    return _entries(Model.objects.filter(versions__state=VersionState.SERVING).distinct().order_by("name"))
 
 
 def get_models(model_ids: Collection[UUID]) -> list[ModelEntry]:
     """Those of the models that have a version that serves; the others are gone from the door."""
-    models = Model.objects.filter(pk__in=model_ids, versions__state=VersionState.SERVING).distinct()
-    return [ModelEntry(model.pk, model.name, model.tenant_id, model.created_at) for model in models]
+    return _entries(Model.objects.filter(pk__in=model_ids, versions__state=VersionState.SERVING).distinct())
+
+
+def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
+    found = list(models)
+    attached = Instance.objects.filter(version=OuterRef("pk"), attached=True).exclude(state=InstanceState.STOPPED)
+    versions = ModelVersion.objects.filter(model__in=found, state=VersionState.SERVING)
+    contexts: dict[UUID, list[int | None]] = {}
+    for version in versions.annotate(has_attached=Exists(attached)):
+        # How an engine was started that somebody else started is not in the catalogue.
+        foreign = version.has_attached or not version.artefact_uri
+        tokens = None if foreign else _context_tokens(version.engine, version.engine_args)
+        contexts.setdefault(version.model_id, []).append(tokens)
+    return [
+        ModelEntry(
+            model.pk,
+            model.name,
+            model.tenant_id,
+            model.created_at,
+            shortest_context_tokens=min((t for t in contexts.get(model.pk, ()) if t is not None), default=None),
+            longest_context_tokens=_longest(contexts.get(model.pk, [])),
+        )
+        for model in found
+    ]
+
+
+def _longest(contexts: list[int | None]) -> int | None:
+    known = [tokens for tokens in contexts if tokens is not None]
+    return max(known) if known and len(known) == len(contexts) else None
+
+
+def _context_tokens(engine: str, engine_args: EngineArgs) -> int | None:
+    """What a request may have, as the engine's room reads its arguments; None where it does not say."""
+    try:
+        room = get_engine(engine)
+        return None if room.context_tokens is None else room.context_tokens(engine_args)
+    except (UnknownEngine, EngineArgumentsRefused):
+        return None
 
 
 def list_ready_endpoints() -> list[ReadyEndpoint]:

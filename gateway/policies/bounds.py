@@ -5,8 +5,7 @@ template adds is allowed for. The bound is no estimate: it is what is reserved, 
 is not used is given back at the end.
 """
 
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 MESSAGE_TOKENS: Final = 16
 """What templates write around a message beyond what its JSON has around it."""
@@ -26,16 +25,14 @@ COUNTED_TOKENS: Final = 16
 _BYTES_PER_TOKEN: Final = 3  # fewer than common tokenizers make of nearly all text
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """Tokens of prompt and answer that the engines of a model hold. None: not known (of all of them)."""
 
     shortest: int | None = None
     longest: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """What of a request's body says how much it can use."""
 
     text_bytes: int
@@ -48,17 +45,13 @@ class Size:
     counted: int | None = None  # tokens of the prompt, as an engine counted them
 
 
-@dataclass(frozen=True, slots=True)
-class TokenBound:
+class TokenBound(NamedTuple):
     """At most so many tokens. `most_tokens`: the end that each answer is to have, said to every engine in a member that
     it knows; None: nothing is written."""
 
     input_tokens: int
     output_tokens: int
     most_tokens: int | None = None
-
-
-NO_TOKENS: Final = TokenBound(0, 0)
 
 
 def bound_tokens(size: Size, *, context: Context, allowance: int, default_max: int) -> TokenBound:
@@ -89,7 +82,7 @@ def bound_tokens(size: Size, *, context: Context, allowance: int, default_max: i
 
 def recounted(size: Size, tokens: int) -> Size:
     """The size, once an engine has counted the prompt."""
-    return replace(size, counted=tokens)
+    return size._replace(counted=tokens)
 
 
 def _added(size: Size, allowance: int) -> int:

@@ -11,6 +11,8 @@ from gateway.relay.splice import LLAMACPP_MAX, MAX_CHOICES, Span
 
 _NO_ANSWERS: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.TOKENIZE, Api.INFER})
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "reasoning"})
+_STRING, _ARRAY, _OBJECT = b'"[{'
+_TEXTS: Final = frozenset({_STRING, _ARRAY, _OBJECT})
 _CHOICES: Final = ("best_of", "n_cmpl")  # engines' own words for more answers than are told
 _TOOLS: Final = ("tools", "functions")
 _RERANK_TOKENS: Final = 128
@@ -98,10 +100,10 @@ def _texts(body: bytes, span: Span | None) -> tuple[int, int]:
         return 1, 0
     texts = media = 0
     for element in _elements.decode(memoryview(body)[span[2] : span[3]]):
-        first = bytes(memoryview(element)[:1])
-        if first in (b'"', b"[", b"{"):
+        first = memoryview(element)[0]
+        if first in _TEXTS:
             texts += 1
-            media += first == b"{"
+            media += first == _OBJECT
     return max(1, texts), media
 
 
@@ -113,19 +115,15 @@ def _conversation(body: bytes, span: Span | None) -> tuple[int, int]:
     messages = _messages.decode(memoryview(body)[span[2] : span[3]])
     for message in messages:
         content = memoryview(message.content)
-        if content[:1] in (b"[", b"{"):
-            media += _media(content)
+        if content[0] == _ARRAY:
+            media += sum(1 for part in _elements.decode(content) if not _is_text(part))
+        elif content[0] == _OBJECT:
+            media += 1
     return len(messages), media
 
 
-def _media(content: memoryview) -> int:
-    if content[:1] == b"{":
-        return 1
-    return sum(1 for part in _elements.decode(content) if not _is_text(part))
-
-
 def _is_text(part: msgspec.Raw) -> bool:
-    if memoryview(part)[:1] == b'"':
+    if memoryview(part)[0] == _STRING:
         return True
     try:
         return _part.decode(part).type in _TEXT_PARTS

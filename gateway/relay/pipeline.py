@@ -228,7 +228,7 @@ class Pipeline:
         return about_model(name, ready=ready)
 
     def _route(self, principal: Principal, name: str, api: Api, action: str) -> tuple[ModelRow, EndpointPicker]:
-        """The model, and a picker among the endpoints that can do the work. Raises GatehouseError where there are none."""
+        """The model, and a picker among its endpoints that can do the work. Raises GatehouseError without any."""
         model = self._permission.check_model(principal, name, action)
         if not self._balancer.can(model.id, api):
             if not self._balancer.has_ready(model.id):

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from core.errors import GatehouseError, QuotaExceeded, RateLimited, StateStoreUnavailable
+from core.errors import QuotaExceeded, RateLimited, StateStoreUnavailable
 from gateway.policies.bounds import Context, Size, TokenBound, bound_tokens, recounted
-from gateway.relay.limiting.base import NOTHING, Charge, Limiter, Reservation
+from gateway.relay.limiting.base import NOTHING, Charge, Reservation
 from gateway.relay.limiting.key_limits import key_limit
 from gateway.relay.measure import measure
 from gateway.relay.plan import Api, SlimRequest, Work
@@ -39,6 +39,16 @@ class TokenCounter(Protocol):
         """Tokens of the prompt; None where no engine can say, or none says in time."""
 
 
+class Reserves(Protocol):
+    """What is asked of a Limiter here."""
+
+    def reserve_now(self, limits: Sequence[LimitRow], bound: Charge) -> Reservation | None:
+        """See Limiter."""
+
+    async def reserve(self, limits: Sequence[LimitRow], bound: Charge) -> Reservation:
+        """See Limiter."""
+
+
 class Hold(NamedTuple):
     """What a request holds until it is settled; rides in its ticket."""
 
@@ -58,6 +68,7 @@ class Terms:
     calls: tuple[LimitRow, ...]  # those that count requests
     amounts: tuple[LimitRow, ...]  # those that count tokens or money
     counts_money: bool
+    context: Context
 
 
 class Both:
@@ -89,7 +100,7 @@ class Reserver:
     def __init__(
         self,
         snapshot: Snapshot,
-        limiter: Limiter | None,
+        limiter: Reserves | None,
         *,
         now: Callable[[], float],
         counter: TokenCounter | None = None,
@@ -179,7 +190,13 @@ class Reserver:
         return self._limiter.reserve_now(limits, bound) or await self._limiter.reserve(limits, bound)
 
     async def _recount(
-        self, terms: Terms, request: SlimRequest, work: Work, size: Size, bound: Charge, refusal: GatehouseError
+        self,
+        terms: Terms,
+        request: SlimRequest,
+        work: Work,
+        size: Size,
+        bound: Charge,
+        refusal: RateLimited | QuotaExceeded,
     ) -> tuple[Work, Charge] | None:
         """The bound with the prompt counted by an engine, where that is less; None where it is not."""
         if self._counter is None or size.media or not worth_counting(refusal):
@@ -194,13 +211,13 @@ class Reserver:
         model = terms.model
         tokens = bound_tokens(
             size,
-            context=Context(model.context_tokens, model.longest_context_tokens),
+            context=terms.context,
             allowance=self._template_tokens if size.messages or size.answers else 0,
             default_max=self._default_max(work, model, size),
         )
         micros = self._most_micros(model.name, work.api, tokens) if terms.counts_money else 0
         if tokens.most_tokens is not None:
-            work = replace(work, most_tokens=tokens.most_tokens)
+            work = Work(work.api, work.path, work.body, work.parsed, work.dialect, tokens.most_tokens)
         return work, Charge(tokens.input_tokens, tokens.output_tokens, micros)
 
     def _default_max(self, work: Work, model: ModelRow, size: Size) -> int:
@@ -236,9 +253,10 @@ class Reserver:
         if not found:
             return None
         limits = tuple(found)
+        context = Context(model.context_tokens, model.longest_context_tokens)
         before = self._before.get((principal.pk, model.name))
         if before is not None and before.limits == limits:
-            return replace(before, principal=principal, model=model)
+            return replace(before, principal=principal, model=model, context=context)
         return Terms(
             principal=principal,
             model=model,
@@ -246,6 +264,7 @@ class Reserver:
             calls=tuple(row for row in limits if row.metric in _CALLS),
             amounts=tuple(row for row in limits if row.metric not in _CALLS),
             counts_money=any(row.metric == _MONEY for row in limits),
+            context=context,
         )
 
 
@@ -254,9 +273,9 @@ def only_called(reservation: Reservation) -> Hold:
     return Hold(reservation, _ONE, counts_tokens=False, counts_money=False)
 
 
-def worth_counting(refusal: GatehouseError) -> bool:
-    """Whether a smaller bound could have passed: not where the limit counts requests."""
-    return getattr(refusal, "metric", "") not in _CALLS
+def worth_counting(refusal: RateLimited | QuotaExceeded) -> bool:
+    """Whether a smaller bound of the prompt could have passed."""
+    return refusal.metric == _MONEY or (refusal.metric in _TOKENS and refusal.metric != "output_tokens")
 
 
 def release(reservation: Reservation) -> None:

@@ -37,6 +37,7 @@ from tenants.policies.pricing import PriceTag
 from tenants.policies.rbac import GrantRule
 
 STATEMENT_TIMEOUT_MS = 5_000
+_CONTEXT_BLOCK = 256
 
 
 class DatabaseSnapshotSource:
@@ -234,8 +235,21 @@ def _model_rows(ids: Sequence[UUID] | None) -> list[Row]:
     """Models that a version serves: the others are gone from the door."""
     models = list_models() if ids is None else get_models(ids)
     return [
-        ModelRow(id=m.id, name=m.name, tenant_id=m.tenant_id, created=int(m.created_at.timestamp())) for m in models
+        ModelRow(
+            id=m.id,
+            name=m.name,
+            tenant_id=m.tenant_id,
+            created=int(m.created_at.timestamp()),
+            context_tokens=m.shortest_context_tokens,
+            longest_context_tokens=_whole_blocks(m.longest_context_tokens),
+        )
+        for m in models
     ]
+
+
+def _whole_blocks(tokens: int | None) -> int | None:
+    """Engines give a context in whole blocks, so that it may be a little longer than it was asked to be."""
+    return None if tokens is None else -(-tokens // _CONTEXT_BLOCK) * _CONTEXT_BLOCK
 
 
 def _endpoint_rows(ids: Sequence[UUID] | None) -> list[Row]:

@@ -53,7 +53,9 @@ def _error(
     limit: LimitRow, message: str, retry_after_seconds: float | None, headers: list[tuple[bytes, bytes]]
 ) -> GatehouseError:
     kind = QuotaExceeded if limit.window in ("day", "month") else RateLimited
-    return kind(message, retry_after_seconds=retry_after_seconds, headers=tuple(headers))
+    error = kind(message, retry_after_seconds=retry_after_seconds, headers=tuple(headers))
+    error.metric = limit.metric
+    return error
 
 
 def scope_of(limit: LimitRow) -> str:

@@ -113,6 +113,12 @@ def parse_args(engine_args: EngineArgs) -> LlamaCppArgs:
     return args
 
 
+def context_tokens(engine_args: EngineArgs) -> int | None:
+    """Prompt and answer of one request: each slot has its share of the context."""
+    args = parse_args(engine_args)
+    return args.n_ctx // args.n_parallel
+
+
 def adapter_paths(args: LlamaCppArgs) -> list[str]:
     """LoRA adapters in the order of their ids."""
     return [path.strip() for path in args.lora_adapters.split(",")] if args.lora_adapters else []

@@ -4,7 +4,7 @@ from typing import Final
 
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.llamacpp.control import LlamaCppControl
-from gpupool.engines.llamacpp.launch import LlamaCppLaunch
+from gpupool.engines.llamacpp.launch import LlamaCppLaunch, context_tokens
 from gpupool.engines.llamacpp.load import parse_token_counters
 from gpupool.engines.llamacpp.wire import LlamaCppWire
 
@@ -28,4 +28,5 @@ ROOM: Final = Engine(
     ),
     translates=frozenset({Capability.TOKENIZE}),
     counters=parse_token_counters,
+    context_tokens=context_tokens,
 )

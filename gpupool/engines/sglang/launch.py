@@ -83,3 +83,8 @@ class SglangLaunch:
             slots=args.max_running_requests,
             env=device_environment(request.devices),
         )
+
+
+def context_tokens(engine_args: EngineArgs) -> int | None:
+    """Prompt and answer of one request; None: as the model has it."""
+    return parse_struct(engine_args, SglangArgs, "SGLang").context_length

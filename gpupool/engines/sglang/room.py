@@ -5,7 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.sglang.control import SglangControl
 from gpupool.engines.sglang.generate import SglangGenerateWire
-from gpupool.engines.sglang.launch import SglangLaunch
+from gpupool.engines.sglang.launch import SglangLaunch, context_tokens
 from gpupool.engines.sglang.load import parse_token_counters
 from gpupool.engines.sglang.wire import SglangWire
 
@@ -27,6 +27,9 @@ ROOM: Final = Engine(
         Capability.LAUNCH,
     },
     translates=frozenset({Capability.RERANK}),
+    context_tokens=context_tokens,
+    chat_cap_member="max_completion_tokens",
+    completion_max_default=16,
     versions=">=0.5",  # dynamic adapters, /tokenize (which knows messages since sglang#23981)
     counters=parse_token_counters,
 )
@@ -39,6 +42,7 @@ GENERATE: Final = Engine(
     capabilities=_CONTROLS | {Capability.COMPLETIONS},
     translates=frozenset({Capability.COMPLETIONS}),
     protocol="generate",
+    completion_max_default=16,
     versions=">=0.4",
     counters=parse_token_counters,
 )

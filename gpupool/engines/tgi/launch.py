@@ -74,3 +74,8 @@ def parse_args(engine_args: EngineArgs) -> TgiArgs:
             f"of max_total_tokens {args.max_total_tokens}."
         )
     return args
+
+
+def context_tokens(engine_args: EngineArgs) -> int | None:
+    """Prompt and answer of one request; None: as the model has it."""
+    return parse_args(engine_args).max_total_tokens

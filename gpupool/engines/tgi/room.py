@@ -4,7 +4,7 @@ from typing import Final
 
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.tgi.generate import TgiGenerateWire
-from gpupool.engines.tgi.launch import TgiLaunch
+from gpupool.engines.tgi.launch import TgiLaunch, context_tokens
 from gpupool.engines.tgi.load import parse_token_counters
 from gpupool.engines.tgi.wire import TgiWire
 
@@ -17,6 +17,7 @@ ROOM: Final = Engine(
         {Capability.CHAT, Capability.COMPLETIONS, Capability.TOKENIZE, Capability.LOAD, Capability.LAUNCH}
     ),
     translates=frozenset({Capability.TOKENIZE}),
+    context_tokens=context_tokens,
     versions=">=2.2",  # /v1/completions, /chat_tokenize
     counters=parse_token_counters,
 )
@@ -28,6 +29,7 @@ GENERATE: Final = Engine(
     capabilities=frozenset({Capability.COMPLETIONS, Capability.LOAD}),
     translates=frozenset({Capability.COMPLETIONS}),
     protocol="generate",
+    completion_max_default=16,
     versions=">=1.0",
     counters=parse_token_counters,
 )

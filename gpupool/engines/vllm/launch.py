@@ -103,3 +103,8 @@ def parse_args(engine_args: EngineArgs) -> VllmArgs:
             f"max_num_batched_tokens {args.max_num_batched_tokens} is less."
         )
     return args
+
+
+def context_tokens(engine_args: EngineArgs) -> int | None:
+    """Prompt and answer of one request; None: as the model has it."""
+    return parse_args(engine_args).max_model_len

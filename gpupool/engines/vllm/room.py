@@ -5,7 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.vllm.control import VllmControl
 from gpupool.engines.vllm.generate import VllmGenerateWire
-from gpupool.engines.vllm.launch import VllmLaunch
+from gpupool.engines.vllm.launch import VllmLaunch, context_tokens
 from gpupool.engines.vllm.load import parse_token_counters
 from gpupool.engines.vllm.wire import VllmWire
 
@@ -28,6 +28,9 @@ ROOM: Final = Engine(
             Capability.LAUNCH,
         }
     ),
+    context_tokens=context_tokens,
+    chat_cap_member="max_completion_tokens",
+    completion_max_default=16,
     versions=">=0.10",  # /v1/rerank, the options it is started with
     counters=parse_token_counters,
 )
@@ -39,5 +42,6 @@ GENERATE: Final = Engine(
     capabilities=frozenset({Capability.COMPLETIONS}),
     translates=frozenset({Capability.COMPLETIONS}),
     protocol="generate",
+    completion_max_default=16,
     versions=">=0.2",
 )

@@ -162,11 +162,18 @@ async def test_a_defect_while_settling_gives_nothing_back(tmp_path: Path, monkey
     await desk.settler.close()
 
 
-async def test_the_open_says_what_is_reserved_where_tokens_or_money_are_limited(tmp_path: Path) -> None:
+async def test_the_open_says_what_is_reserved_where_tokens_or_money_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk, limiter = Desk(tmp_path / "spool"), NotingLimiter()
     opened: list[OpenRow] = []
     append = desk.spool.append_open
-    desk.spool.append_open = lambda row: (opened.append(row), append(row))[1]  # type: ignore[method-assign]
+
+    def note(row: OpenRow) -> None:
+        opened.append(row)
+        append(row)
+
+    monkeypatch.setattr(desk.spool, "append_open", note)
     hold = a_hold(limiter)
     for held in (hold, hold._replace(counts_money=False), hold._replace(counts_tokens=False, counts_money=False), None):
         desk.settler.open(desk.request(), PRINCIPAL, PARSED, held).settle(a_settlement())
