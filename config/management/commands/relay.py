@@ -81,6 +81,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             metrics_token=environment.metrics_token,
             memory=runtime.memory,
             stored=runtime.stored,
+            usage=runtime.usage,
             coalescer=runtime.coalescer,
         )
         connection_cap = allow_connections(environment.connections)
