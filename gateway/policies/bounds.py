@@ -36,7 +36,7 @@ class Size(NamedTuple):
     """What of a request's body says how much it can use."""
 
     text_bytes: int
-    prompts: int = 1  # texts that are answered, embedded or ranked each by itself
+    prompts: int = 1  # at least one: texts that are answered, embedded or ranked each by itself
     messages: int = 0
     tools_bytes: int = 0
     media: int = 0  # parts whose bytes say nothing about their tokens
@@ -59,37 +59,31 @@ def bound_tokens(size: Size, *, context: Context, allowance: int, default_max: i
 
     `allowance`: what a template may add to any prompt. `default_max`: the end of an answer that is given none.
     """
-    prompts = max(1, size.prompts)
-    added = _added(size, allowance)
-    input_tokens = size.text_bytes + added
-    if size.counted is not None:
-        input_tokens = size.counted + COUNTED_TOKENS
-    elif size.media:
-        input_tokens = prompts * context.longest if context.longest else input_tokens + size.media * MEDIA_TOKENS
+    text_bytes, prompts, messages, tools_bytes, media, answers, most, counted = size
+    added = prompts * allowance + messages * MESSAGE_TOKENS
+    if tools_bytes:
+        added += TOOLS_TOKENS + TOOLS_GROWTH * tools_bytes
+    input_tokens = text_bytes + added
+    if counted is not None:
+        input_tokens = counted + COUNTED_TOKENS
+    elif media:
+        input_tokens = prompts * context.longest if context.longest else input_tokens + media * MEDIA_TOKENS
     if context.longest is not None:
         input_tokens = min(input_tokens, prompts * context.longest)
-    if size.answers <= 0:
+    if answers <= 0:
         return TokenBound(input_tokens, 0)
-    likely = input_tokens if size.counted is not None else size.text_bytes // _BYTES_PER_TOKEN + added
-    most = size.max_tokens
+    likely = input_tokens if counted is not None else text_bytes // _BYTES_PER_TOKEN + added
     if most is None:
         most = default_max if context.shortest is None else min(default_max, _room(context.shortest, likely))
     elif context.longest is not None and most > context.longest:
         most = _room(context.longest, likely)
     # An answer that may have no token has one all the same: engines decode it with the prompt.
-    return TokenBound(input_tokens, prompts * size.answers * max(1, most), most)
+    return TokenBound(input_tokens, prompts * answers * (most or 1), most)
 
 
 def recounted(size: Size, tokens: int) -> Size:
     """The size, once an engine has counted the prompt."""
     return size._replace(counted=tokens)
-
-
-def _added(size: Size, allowance: int) -> int:
-    added = max(1, size.prompts) * allowance + size.messages * MESSAGE_TOKENS
-    if size.tools_bytes:
-        added += TOOLS_TOKENS + TOOLS_GROWTH * size.tools_bytes
-    return added
 
 
 def _room(context: int, likely_input: int) -> int:

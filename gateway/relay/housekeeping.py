@@ -1,6 +1,7 @@
 """What a process does about its endpoints once a second, whether or not a request comes."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from core.telemetry.endpoints import EndpointMetrics, Totals
@@ -11,10 +12,11 @@ _EVERY_SECONDS: Final = 1.0
 
 
 class Housekeeping:
-    """Sweeps the balancer and tells the metrics of endpoints."""
+    """Sweeps the balancer and what else has to be swept (`sweep`), and tells the metrics of endpoints."""
 
-    def __init__(self, balancer: Balancer, client: UpstreamClient) -> None:
+    def __init__(self, balancer: Balancer, client: UpstreamClient, *, sweep: Callable[[], None] = lambda: None) -> None:
         self._balancer = balancer
+        self._sweep = sweep
         self._client = client
         self._metrics = EndpointMetrics()
 
@@ -28,6 +30,7 @@ class Housekeeping:
         """Once: after it, counts match what is in flight, and the metrics say so."""
         balancer, counters = self._balancer, self._client.counters
         balancer.sweep()
+        self._sweep()
         self._metrics.publish(
             active=balancer.loads(),
             breakers=balancer.breaker_states(),

@@ -15,6 +15,7 @@ _STRING, _ARRAY, _OBJECT = b'"[{'
 _TEXTS: Final = frozenset({_STRING, _ARRAY, _OBJECT})
 _CHOICES: Final = ("best_of", "n_cmpl")  # engines' own words for more answers than are told
 _TOOLS: Final = ("tools", "functions")
+_SELDOM: Final = frozenset({"chat_template", LLAMACPP_MAX, *_CHOICES, *_TOOLS})
 _RERANK_TOKENS: Final = 128
 """What templates of rerankers write around each pair of query and document."""
 
@@ -48,29 +49,25 @@ def measure(work: Work) -> Size:
             return _rerank(body, parsed)
         case Api.COMPLETIONS:
             prompts, media = _texts(body, parsed.spans.get("prompt"))
-            return _generated(body, parsed, prompts=prompts, media=media)
+            return _generated(body, parsed, prompts, 0, media)
         case _:
             messages, media = _conversation(body, parsed.spans.get("messages"))
-            return _generated(body, parsed, messages=messages, media=media)
+            return _generated(body, parsed, 1, messages, media)
 
 
-def _generated(body: bytes, parsed: ParsedBody, *, prompts: int = 1, messages: int = 0, media: int = 0) -> Size:
-    spans = parsed.spans
-    if "chat_template" in spans:
-        media += 1  # a template of the client's own can make any prompt of a few bytes
-    answers = parsed.n
-    for name in _CHOICES:
-        if (span := spans.get(name)) is not None:
-            answers = max(answers, _count(name, body, span))
-    return Size(
-        len(body),
-        prompts=prompts,
-        messages=messages,
-        tools_bytes=sum(span[3] - span[2] for name in _TOOLS if (span := spans.get(name)) is not None),
-        media=media,
-        answers=answers,
-        max_tokens=_max_tokens(body, parsed),
-    )
+def _generated(body: bytes, parsed: ParsedBody, prompts: int, messages: int, media: int) -> Size:
+    spans, answers, tools_bytes, max_tokens = parsed.spans, parsed.n, 0, parsed.max_tokens
+    if not _SELDOM.isdisjoint(spans):
+        if "chat_template" in spans:
+            media += 1  # a template of the client's own can make any prompt of a few bytes
+        for name in _CHOICES:
+            if (span := spans.get(name)) is not None:
+                answers = max(answers, _count(name, body, span))
+        for name in _TOOLS:
+            if (span := spans.get(name)) is not None:
+                tools_bytes += span[3] - span[2]
+        max_tokens = _max_tokens(body, parsed)
+    return Size(len(body), prompts, messages, tools_bytes, media, answers, max_tokens)
 
 
 def _max_tokens(body: bytes, parsed: ParsedBody) -> int | None:

@@ -30,6 +30,7 @@ _MONEY: Final = "money"
 _NO_STORE_RETRY_SECONDS: Final = 5.0
 _ONE: Final = Charge()
 _CAPACITY: Final = 20_000
+_MARKER_TOKENS: Final = 8  # with which tokenizers begin and end a text that is in no template
 
 
 class TokenCounter(Protocol):
@@ -212,7 +213,7 @@ class Reserver:
         tokens = bound_tokens(
             size,
             context=terms.context,
-            allowance=self._template_tokens if size.messages or size.answers else 0,
+            allowance=self._template_tokens if size.answers else _MARKER_TOKENS,
             default_max=self._default_max(work, model, size),
         )
         micros = self._most_micros(model.name, work.api, tokens) if terms.counts_money else 0

@@ -1,6 +1,7 @@
 """Turns the end of a request into a row in the spool, and counts it."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
@@ -14,7 +15,8 @@ from core.errors import LedgerUnavailable
 from core.telemetry import metrics
 from core.telemetry.seldom import Seldom
 from gateway.relay.limiting.base import Charge
-from gateway.relay.plan import Api, Outcome, ParsedBody, Settlement, SlimRequest, UsageSource
+from gateway.relay.plan import Api, Outcome, ParsedBody, Settlement, SlimRequest, Usage, UsageSource
+from gateway.relay.request_log import SILENT, RequestLog
 from gateway.relay.reserve import Hold, release
 from gateway.relay.rows import PriceRow
 from gateway.relay.spool import Discarded, Spool, SpoolFull, discard
@@ -33,6 +35,7 @@ logger = structlog.get_logger(__name__)
 SYNC_SECONDS: Final = 0.05
 _FREE: Final = frozenset({Api.TOKENIZE, Api.COUNT_TOKENS})  # nothing is computed
 _missing: Final = Seldom()
+_CLIENT_LEFT: Final = 499  # gateway.relay.exchange's
 
 Prices = Callable[[str, UUID | None, float], PriceRow | None]
 """The prices of a model and version for a request that came at a moment (seconds since the epoch)."""
@@ -58,7 +61,9 @@ class Settler:
         clock: Clock,
         on_row: Callable[[], None],
         price: Prices = no_prices,
+        request_log: RequestLog = SILENT,
     ) -> None:
+        self.request_log = request_log
         self.spool = spool
         self._price = price
         self._door = door
@@ -69,6 +74,7 @@ class Settler:
         self._syncing: Future[None] | None = None
         self._closed = False
         self._left_nothing = False
+        self._dropped: deque[tuple[OpenRow, Hold | None]] = deque()
 
     def open(
         self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None = None
@@ -109,7 +115,7 @@ class Settler:
                 logger.error("spool_full", error=str(error), held_back=held_back)
             if hold is not None:
                 raise LedgerUnavailable(retry_after_seconds=5) from error
-        return SpoolTicket(self, row, hold)
+        return SpoolTicket(self, row, principal, request.headers, hold)
 
     def settle(self, opened: OpenRow, hold: Hold | None, settlement: Settlement) -> None:
         """Write the row, and settle what is held with what it says."""
@@ -193,6 +199,18 @@ class Settler:
                 reserved=bound._asdict(),
             )
 
+    def drop(self, opened: OpenRow, hold: Hold | None) -> None:
+        """A ticket is gone without having been settled; may be called on any thread."""
+        self._dropped.append((opened, hold))
+
+    def sweep(self) -> None:
+        """Settle what nobody will settle any more; about once a second."""
+        while self._dropped:
+            opened, hold = self._dropped.popleft()
+            logger.error("ticket_dropped", request_id=str(opened.id))
+            seconds = max(0.0, self._clock.now().timestamp() - opened.started_at)
+            self.settle(opened, hold, Settlement(Outcome.CANCELLED, _CLIENT_LEFT, Usage(), seconds))
+
     def take_over(self, row: UsageRow) -> None:
         """A row of a dead process becomes one of this one's. Raises SpoolFull or OSError."""
         spool = self.spool
@@ -245,13 +263,18 @@ class SpoolTicket:
     time that it ends, the row is missing from the ledger, and counted as that.
     """
 
-    __slots__ = ("_hold", "_opened", "_settled", "_settler")
+    __slots__ = ("_headers", "_hold", "_opened", "_principal", "_settled", "_settler")
 
     def __init__(self, settler: Settler, opened: OpenRow, hold: Hold | None = None) -> None:
         self._settler = settler
         self._opened = opened
         self._hold = hold
         self._settled = False
+
+    def __del__(self) -> None:
+        # What a request holds must not be lost with it; whoever forgets to settle one is corrected here.
+        if not self._settled:
+            self._settler.drop(self._opened, self._hold)
 
     def settle(self, settlement: Settlement) -> None:
         if not self._settled:

@@ -26,6 +26,8 @@ MAX_CHOICES: Final = 128
 LLAMACPP_MAX: Final = "n_predict"
 """What llama.cpp reads the end of an answer from before it looks at OpenAI's members; others pass it over."""
 
+_ANSWER_ENDS: Final = ("max_tokens", "max_completion_tokens", LLAMACPP_MAX)
+
 _MAX_TOKENS: Final = 2**31 - 1
 _UTF8_STEP: Final = 1 << 16
 _NEVER_STREAMED: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.TOKENIZE})
@@ -238,7 +240,10 @@ def splice(
     _, _, start, end = span
     name = msgspec.json.encode(served_name) if parsed.model != served_name else body[start:end]
     if most_tokens is not None:
-        edits = [(start, end, name), *_cap_answers(body, parsed, most_tokens, cap_member)]
+        edits = _cap_answers(body, parsed, most_tokens, cap_member)
+        if not edits:
+            return splice(body, parsed, served_name=served_name)
+        edits.append((start, end, name))
         if parsed.stream and not parsed.include_usage:
             edits.append(_ask_for_usage(body, parsed.spans.get("stream_options")))
         return apply_edits(body, edits)
@@ -280,7 +285,7 @@ def _ask_for_usage(body: bytes, span: Span | None) -> tuple[int, int, bytes]:
 def _cap_answers(body: bytes, parsed: ParsedBody, most_tokens: int, member: str) -> list[tuple[int, int, bytes]]:
     told = b"%d" % most_tokens
     edits: list[tuple[int, int, bytes]] = []
-    for name in ("max_tokens", "max_completion_tokens", LLAMACPP_MAX):
+    for name in _ANSWER_ENDS:
         span = parsed.spans.get(name)
         if span is None:
             continue

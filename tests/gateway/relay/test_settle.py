@@ -1,6 +1,7 @@
 """What a request's end becomes: one row, counted once, on the disk soon."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -184,6 +185,15 @@ async def test_the_open_says_what_is_reserved_where_tokens_or_money_are_limited(
         (None, None, None),
     ]
     await desk.settler.close()
+
+
+async def test_a_ticket_that_is_forgotten_is_settled_all_the_same(desk: Desk) -> None:
+    limiter = NotingLimiter()
+    desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter))
+    gc.collect()
+    desk.settler.sweep()
+    assert [(row.outcome, row.status) for row in desk.rows()] == [("cancelled", 499)]
+    assert limiter.made[0].settled == [(Charge(0, 0, 0), 1)]
 
 
 async def test_more_than_was_reserved_is_told(tmp_path: Path) -> None:
