@@ -12,6 +12,8 @@ from core.ids import uuid7_from
 from tenants.models import ApiKey, Tenant
 from tenants.policies.quota import Scope, amount_fault, refill_fault, scope_fault
 from tenants.policies.replay import Outcome, Rule, Use, first_of, replay
+from tenants.reads.consumption import family_of
+from tenants.reads.keys import keys_of_lineages
 from tenants.services.errors import InvalidInput
 from tenants.services.rollups import ID_MARGIN
 
@@ -104,11 +106,11 @@ def _uses(question: Question) -> Iterator[Use]:
         question.until,
     ]
     if question.key is not None:
-        wanted.append("key_id = %s")
-        values.append(question.key.pk)
+        wanted.append("key_id = ANY(%s::uuid[])")  # rotated keys share their limits
+        values.append([question.key.limits_id, *keys_of_lineages([question.key.limits_id])])
     elif question.tenant is not None:
         wanted.append("tenant_id = ANY(%s::uuid[])" if question.subtree else "tenant_id = %s")
-        values.append(_tree(question.tenant.pk) if question.subtree else question.tenant.pk)
+        values.append(family_of(question.tenant.pk) if question.subtree else question.tenant.pk)
     if question.model:
         wanted.append("model = %s")
         values.append(question.model)
@@ -122,16 +124,6 @@ def _uses(question: Question) -> Iterator[Use]:
         while rows := cursor.fetchmany(_BATCH):
             for row in rows:
                 yield Use(row[0], row[1], row[2])
-
-
-def _tree(tenant_id: UUID) -> list[UUID]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "WITH RECURSIVE down(id, depth) AS (SELECT %s::uuid, 1 UNION ALL SELECT t.id, down.depth + 1 "
-            "FROM tenants_tenant t JOIN down ON t.parent_id = down.id WHERE down.depth < 64) SELECT id FROM down",
-            [tenant_id],
-        )
-        return [row[0] for row in cursor.fetchall()]
 
 
 def _first_id(moment: datetime) -> UUID:
