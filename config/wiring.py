@@ -23,7 +23,7 @@ from core.telemetry import metrics
 from core.tls import engine_context
 from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
-from gateway.relay.adopt import Adopter
+from gateway.relay.adopt import Adopter, ValkeyNotes
 from gateway.relay.carrier import Carrier
 from gateway.relay.clients import ClientGuard, TooManyOfClient
 from gateway.relay.coalesce import Coalesce, Coalescer
@@ -169,13 +169,14 @@ class RelayRuntime:
                 on_mark=limiter.acknowledged,
             )
             self._spawn(self._outbox.run())
-            self._spawn(Adopter(self._settler, env.var_dir / SPOOL_FOLDER).run())
+            notes = ValkeyNotes(self._ledger_client, prefix=env.valkey_prefix, process_id=spool.process_id)
+            self._spawn(Adopter(self._settler, env.var_dir / SPOOL_FOLDER, notes=notes).run())
         if env.valkey_scratch_url:
             self._spawn(_follow_hints(env.valkey_scratch_url, self._follower))
         await self._follower.start()
         self._spawn(self._keysets.run())
         balancer = Balancer(self.snapshot, clock=self._clock, random=random.random, retry_share=env.retry_share)
-        self._spawn(Housekeeping(balancer, self.upstream).run())
+        self._spawn(Housekeeping(balancer, self.upstream, sweep=self._settler.sweep).run())
         self._responses = DatabaseResponseStore()
         retention = Retention(time.time, self.snapshot.response_retention_days)
         self._pipeline = Pipeline(
