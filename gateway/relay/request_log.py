@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from core.env import SettingsError
+from core.errors import GatehouseError
 from gateway.relay.context import trace_id
 from gateway.relay.plan import Headers, Outcome, Settlement, SlimRequest
 from tenants.principal import Principal
@@ -20,6 +21,10 @@ from tenants.usage import OpenRow
 logger = structlog.get_logger("gatehouse.request")
 
 _REFUSALS_A_SECOND: Final = 20
+
+
+Whose = Callable[[SlimRequest], Principal | None]
+"""Who is behind a request, where that is known."""
 
 
 class Mode(StrEnum):
@@ -83,19 +88,20 @@ class RequestLog:
             attempts=settlement.attempts,
         )
 
-    def refused(self, request: SlimRequest, *, status: int, code: str, principal: Principal | None = None) -> None:
-        """A request was refused before it was forwarded."""
-        if self._off or (not self._all and status < 500 and not self._has_room()):
+    def refused(self, request: SlimRequest, error: GatehouseError, *, whose: Whose) -> None:
+        """A request was refused before it was forwarded; `whose` is only asked for a line that is written."""
+        if self._off or (not self._all and error.status < 500 and not self._has_room()):
             return
+        principal = whose(request)
         held_back, self._held_back = self._held_back, 0
         self._write(
             request_id=str(request.request_id),
             trace_id=trace_id(request.headers),
             tenant=principal.tenant_slug if principal is not None else None,
-            status_code=status,
+            status_code=error.status,
             duration_ms=round((self._monotonic() - request.received_at) * 1000, 3),
             api=request.api,
-            error_code=code,
+            error_code=error.code,
             held_back=held_back or None,
         )
 

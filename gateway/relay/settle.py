@@ -15,7 +15,7 @@ from core.errors import LedgerUnavailable
 from core.telemetry import metrics
 from core.telemetry.seldom import Seldom
 from gateway.relay.limiting.base import Charge
-from gateway.relay.plan import Api, Outcome, ParsedBody, Settlement, SlimRequest, Usage, UsageSource
+from gateway.relay.plan import Api, Headers, Outcome, ParsedBody, Settlement, SlimRequest, Usage, UsageSource
 from gateway.relay.request_log import SILENT, RequestLog
 from gateway.relay.reserve import Hold, release
 from gateway.relay.rows import PriceRow
@@ -265,9 +265,13 @@ class SpoolTicket:
 
     __slots__ = ("_headers", "_hold", "_opened", "_principal", "_settled", "_settler")
 
-    def __init__(self, settler: Settler, opened: OpenRow, hold: Hold | None = None) -> None:
+    def __init__(
+        self, settler: Settler, opened: OpenRow, principal: Principal, headers: Headers, hold: Hold | None = None
+    ) -> None:
         self._settler = settler
         self._opened = opened
+        self._principal = principal
+        self._headers = headers
         self._hold = hold
         self._settled = False
 
@@ -285,6 +289,7 @@ class SpoolTicket:
                 if self._hold is not None:
                     self._hold.reservation.settle(None, 0)
                 raise
+            self._settler.request_log.settled(self._opened, settlement, self._principal, self._headers)
 
 
 def _cost(api: str, price: PriceRow, settlement: Settlement) -> int:
