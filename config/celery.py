@@ -28,6 +28,11 @@ app.conf.update(
             "schedule": 60.0,
             "options": {"expires": 60.0},
         },
+        "tell-refusing-budgets": {
+            "task": "gateway.tasks.tell_refusing_budgets",
+            "schedule": 60.0,
+            "options": {"expires": 60.0},
+        },
         "tell-what-comes": {"task": "tenants.tasks.tell_what_comes", "schedule": 3600.0},
         "end-what-is-over": {"task": "tenants.tasks.end_what_is_over", "schedule": 60.0, "options": {"expires": 60.0}},
         "prune-deliveries": {"task": "tenants.tasks.prune_deliveries", "schedule": 86_400.0},

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from gateway.services import engine_counters, response_retention
+from gateway.services import engine_counters, refused_budgets, response_retention
 
 
 @shared_task(name="gateway.tasks.delete_expired_responses")  # type: ignore[untyped-decorator]  # Celery has no types
@@ -16,3 +16,9 @@ def delete_expired_responses() -> int:
 def reconcile_engines() -> int:
     """Compare the ledger with engines' own counters since the last time; returns how many endpoints were compared."""
     return engine_counters.reconcile_engines()
+
+
+@shared_task(name="gateway.tasks.tell_refusing_budgets")  # type: ignore[untyped-decorator]  # Celery has no types
+def tell_refusing_budgets() -> int:
+    """Tell of budgets that refuse requests because of what others have reserved; returns how many were new."""
+    return refused_budgets.tell_refusing_budgets(now=timezone.now())

@@ -57,6 +57,18 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
             "{scope}在截至 {period_end} 的周期内已使用 {used},预算为 {amount}。预算用尽后,请求将被拒绝,直至周期结束。",
         ),
     ),
+    NoticeKind.BUDGET_REFUSING: (
+        (
+            "Requests are refused under the {window} budget of {metric_name}",
+            "{scope} used {used} of {amount}, and running requests have reserved so much of the rest that others were "
+            "refused. The period ends on {period_end}.",
+        ),
+        (
+            "{window}{metric_name}预算已开始拒绝请求",
+            "{scope}已使用 {used},预算为 {amount}。正在进行的请求已预留其余大部分,因此其他请求被拒绝。"
+            "周期于 {period_end} 结束。",
+        ),
+    ),
     NoticeKind.BUDGET_FORECAST: (
         (
             "At this rate the {window} budget of {metric_name} is used up on {reached_on}",

@@ -10,6 +10,7 @@ from tenants.policies.roles import ADMIN, BILLING, DEVELOPER, OPERATOR, OWNER, S
 
 class NoticeKind(StrEnum):
     BUDGET_SHARE = "budget_share"  # a share of a calendar budget is used
+    BUDGET_REFUSING = "budget_refusing"  # what running requests reserved takes the rest of it
     BUDGET_FORECAST = "budget_forecast"  # at this rate it is used up before the period ends
     KEY_EXPIRING = "key_expiring"
     KEY_COMPROMISED = "key_compromised"
@@ -36,6 +37,7 @@ _BUDGET: Final = Audience(frozenset({OWNER, ADMIN, BILLING}))
 
 AUDIENCES: Final[Mapping[NoticeKind, Audience]] = {
     NoticeKind.BUDGET_SHARE: _BUDGET,
+    NoticeKind.BUDGET_REFUSING: _BUDGET,
     NoticeKind.BUDGET_FORECAST: _BUDGET,
     NoticeKind.KEY_EXPIRING: _MANAGERS,
     NoticeKind.KEY_COMPROMISED: _MANAGERS,

@@ -20,12 +20,23 @@ from tenants.reads.forecasts import ADDITIVE, CALENDAR, amount_in_force, forecas
 from tenants.services.notices import raise_notice
 
 
+def calendar_budgets(active_since: datetime | None) -> Iterable[Limit]:
+    """Limits by the day or month whose use adds up: all, or of tenants (and those above) active since then."""
+    budgets = Limit.objects.filter(window__in=CALENDAR, metric__in=ADDITIVE).select_related("tenant", "key")
+    if active_since is not None:
+        active = active_tenants(active_since)
+        budgets = budgets.filter(Q(tenant__isnull=True) | Q(tenant__in=ancestors_of(active)))
+        if not active:
+            return []
+    return budgets.order_by("id").iterator()
+
+
 def tell_budgets(*, now: datetime, active_since: datetime | None = None) -> int:
     """Tell of the shares of calendar budgets that were reached, each once a period; returns how many were.
 
     `active_since`: only budgets of tenants that used anything since then; None: all.
     """
-    return sum(tell_budget(limit, used=used_in_period(limit, now), now=now) for limit in _budgets(active_since))
+    return sum(tell_budget(limit, used=used_in_period(limit, now), now=now) for limit in calendar_budgets(active_since))
 
 
 def tell_budget(limit: Limit, *, used: int, now: datetime, refused: bool = False) -> bool:
@@ -34,12 +45,13 @@ def tell_budget(limit: Limit, *, used: int, now: datetime, refused: bool = False
     `refused`: requests are refused because of what others have reserved: the budget is as good as used up.
     """
     amount = amount_in_force(limit, now)
-    share = 100 if refused else share_to_tell(used, amount, limit.alert_shares)
+    reached = share_to_tell(used, amount, limit.alert_shares)
+    share = 100 if refused else reached
     if share is None:
         return False
     period = period_of(limit, now)
     notice = raise_notice(
-        NoticeKind.BUDGET_SHARE,
+        NoticeKind.BUDGET_REFUSING if refused and reached != 100 else NoticeKind.BUDGET_SHARE,
         tenant=limit.tenant,
         payload=_budget_payload(limit, period, amount, used) | {"share": share},
         # Of a raised budget the shares are other amounts: they are told again.
@@ -143,16 +155,6 @@ def tell_endings(*, now: datetime) -> int:
         )
         told += notice is not None
     return told
-
-
-def _budgets(active_since: datetime | None) -> Iterable[Limit]:
-    budgets = Limit.objects.filter(window__in=CALENDAR, metric__in=ADDITIVE).select_related("tenant", "key")
-    if active_since is not None:
-        active = active_tenants(active_since)
-        budgets = budgets.filter(Q(tenant__isnull=True) | Q(tenant__in=ancestors_of(active)))
-        if not active:
-            return []
-    return budgets.order_by("id").iterator()
 
 
 def _days(ends_at: datetime, began_at: datetime, now: datetime, days: tuple[int, ...]) -> int | None:

@@ -23,8 +23,9 @@ Keys
 Counters, named without P
 -------------------------
 
-- `c:{limit hex}:{period's start}`, hash: `used`, `held`, `free` (part of `held`), `end` (of the period). Expires two
-  days after the period's end. used + held <= amount.
+- `c:{limit hex}:{period's start}`, hash: `used`, `held`, `free` (part of `held`), `end` (of the period), `refused`
+  (when it last refused what it would have room for if it were empty). Expires two days after the period's end.
+  used + held <= amount.
 - `w:{limit hex}`, hash: a field for each second with its count, `used` (their sum), `head` (the oldest second that
   may have a field), `last` (the newest), `held`. A count leaves 61 s after its second. used + held <= amount.
 - `b:{limit hex}`, hash: `level` (units, with a fraction), `at` (microseconds: when the level was that), `held`

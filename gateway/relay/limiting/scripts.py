@@ -221,6 +221,10 @@ for i, record in ipairs(records) do
     local hope = 0
     if need <= left + idle then hope = 2 elseif need <= left + others then hope = 1 end
     if hope == 2 or (recall and hope == 1) then redis.call('PUBLISH', P .. 'recall', name) end
+    if kind == 'c' and hope < 2 and need <= amount then  -- for those who tell people of it
+      redis.call('HSET', key, 'refused', now)
+      touch(key, kind, finish)
+    end
     refused[#refused + 1] = {i - 1, math.floor(left), used, held, reset, hope}
   end
 end

@@ -79,7 +79,7 @@ def test_what_others_reserved_can_use_a_budget_up() -> None:
     limit = budget(tenant)
     assert alerts.tell_budget(limit, used=100, now=NOW, refused=True)
     assert not alerts.tell_budget(limit, used=1000, now=NOW)
-    assert shares() == [100]
+    assert Notice.objects.get().kind == "budget_refusing"
 
 
 def test_a_raised_budget_is_told_of_anew() -> None:
