@@ -24,7 +24,6 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from core.errors import GatehouseError, MethodNotAllowed, NoReadyInstance
-from core.telemetry.metrics import record_refusal
 from gateway.api.http import error_response, open_response, set_headers, slim_request
 from gateway.api.runtime import current_runtime, installed_runtime
 from gateway.authentication import MachineAuthentication
@@ -96,7 +95,7 @@ class InferenceView(APIView):
             async_to_sync(runtime.pipeline.resolve)(runtime.authentication.credential(request))
             super().initial(request, *args, **kwargs)
         except GatehouseError as error:
-            record_refusal("drf", error.code)  # what comes after, the pipeline counts
+            runtime.pipeline.note_refusal(self.slim, error)  # what comes after, the pipeline notes
             raise
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,6 @@
 """Decides about a request: the one function that both doors await before anything is forwarded."""
 
+import contextlib
 from typing import Final, Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from gateway.relay.plan import (
     Ticket,
     Work,
 )
+from gateway.relay.request_log import SILENT, RequestLog
 from gateway.relay.reserve import Hold, Reserver, only_called, release
 from gateway.relay.routes import ENGINE_PATHS, OIP_MODELS
 from gateway.relay.rows import ModelRow
@@ -99,7 +101,9 @@ class Pipeline:
         balancer: Balancer,
         tickets: Tickets,
         interpreter: Interpreter | None = None,
+        request_log: RequestLog = SILENT,
     ) -> None:
+        self.request_log = request_log
         self._door = door
         self._follower = follower
         self._authentication = authentication
@@ -118,7 +122,7 @@ class Pipeline:
         try:
             return await self._prepare(request)
         except GatehouseError as error:
-            metrics.record_refusal(self._door, error.code)
+            self.note_refusal(request, error)
             return Rejected(error)
 
     def prepare_now(self, request: SlimRequest) -> Ready | None:
@@ -165,7 +169,7 @@ class Pipeline:
                 return msgspec.json.encode(_ModelList([_ModelEntry(row.name, row.created) for row in rows]))
             row = self._permission.check_model(principal, name)
         except GatehouseError as error:
-            metrics.record_refusal(self._door, error.code)
+            self.note_refusal(request, error)
             raise
         return msgspec.json.encode(_ModelEntry(row.name, row.created))
 
@@ -179,6 +183,18 @@ class Pipeline:
         if not self._authentication.knows(digest) and not await self._authentication.resolve_token(digest, credential):
             await self._follower.resolve(digest)
         return digest
+
+    def note_refusal(self, request: SlimRequest, error: GatehouseError) -> None:
+        """Count it, and write it down where such requests are."""
+        metrics.record_refusal(self._door, error.code)
+        self.request_log.refused(request, error, whose=self._whose)
+
+    def _whose(self, request: SlimRequest) -> Principal | None:
+        """Who is behind a request, where that is known."""
+        with contextlib.suppress(GatehouseError):
+            digest = digest_credential(self._authentication.credential(request))
+            return self._authentication.identify(digest)[0] if self._authentication.knows(digest) else None
+        return None
 
     async def _authenticate(self, request: SlimRequest) -> Principal:
         return self._authentication.identify(await self.resolve(self._authentication.credential(request)))[0]

@@ -11,11 +11,12 @@ from pytest_django import Settings
 from structlog.testing import capture_logs
 
 from core.env import SettingsError
+from core.errors import GatehouseError, NoReadyInstance, RateLimited
 from core.ids import uuid7
 from gateway.api import request_log as web_log
 from gateway.api.request_log import RequestLogMiddleware
 from gateway.relay import request_log
-from gateway.relay.plan import Api, Outcome, Settlement, SlimRequest, Usage, UsageSource
+from gateway.relay.plan import Api, Outcome, Settlement, SlimRequest, Usage
 from gateway.relay.request_log import Mode, RequestLog
 from tenants.principal import Principal
 from tenants.usage import OpenRow
@@ -35,12 +36,13 @@ def _uncached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _settle(log: RequestLog, *, outcome: Outcome = Outcome.SUCCESS, status: int = 200, seconds: float = 0.5) -> None:
     opened = OpenRow(uuid7(), PRINCIPAL.tenant_id, PRINCIPAL.key_id, "llama", "relay", "chat", False, 0.0)
-    usage = Usage(UsageSource.NONE)
+    usage = Usage()
     log.settled(opened, Settlement(outcome, status, usage, seconds, error_code="x"), PRINCIPAL, HEADERS)
 
 
-def _refuse(log: RequestLog, *, status: int = 429) -> None:
-    log.refused(SlimRequest(uuid7(), Api.CHAT, "/v1/chat/completions", HEADERS, b"", 0.0), status=status, code="c")
+def _refuse(log: RequestLog, error: GatehouseError | None = None, *, whose: Principal | None = None) -> None:
+    request = SlimRequest(uuid7(), Api.CHAT, "/v1/chat/completions", HEADERS, b"", 0.0)
+    log.refused(request, error or RateLimited(), whose=lambda _: whose)
 
 
 @pytest.mark.shows("R134")
@@ -51,17 +53,17 @@ def test_a_line_has_the_names_that_people_look_for(ending: str) -> None:
         if ending == "settled":
             _settle(log, seconds=1.5)
         else:
-            _refuse(log)
+            _refuse(log, whose=PRINCIPAL)
     (line,) = lines
-    assert UUID(line["request_id"])
+    assert UUID(line["request_id"]).version == 7
     assert (line["trace_id"], line["duration_ms"]) == (TRACE, 1500.0)
     assert line["status_code"] == (200 if ending == "settled" else 429)
-    assert line.get("tenant") == ("acme" if ending == "settled" else None)
+    assert line["tenant"] == "acme"
     assert "canary" not in str(line)
 
 
 @pytest.mark.parametrize(
-    ("mode", "written"), [(Mode.OFF, []), (Mode.ERRORS, [502, 499, 200, 401]), (Mode.ALL, [200, 502, 499, 200, 401])]
+    ("mode", "written"), [(Mode.OFF, []), (Mode.ERRORS, [502, 499, 200, 429]), (Mode.ALL, [200, 502, 499, 200, 429])]
 )
 def test_which_requests_are_written(mode: Mode, written: list[int]) -> None:
     log = RequestLog(mode, slow_seconds=10, monotonic=lambda: 1.0)
@@ -70,7 +72,7 @@ def test_which_requests_are_written(mode: Mode, written: list[int]) -> None:
         _settle(log, outcome=Outcome.FAILED, status=502)
         _settle(log, outcome=Outcome.CANCELLED, status=499)
         _settle(log, seconds=10)
-        _refuse(log, status=401)
+        _refuse(log)
     assert [line["status_code"] for line in lines] == written
 
 
@@ -81,7 +83,7 @@ def test_a_storm_of_refusals_is_counted_and_not_written() -> None:
         for _ in range(1000):
             _refuse(log)
         assert len(lines) == 20
-        _refuse(log, status=503)  # what is ours to mend is always written
+        _refuse(log, NoReadyInstance())  # what is ours to mend is always written
         now = 101.0
         _refuse(log)
     assert [line.get("held_back") for line in lines[20:]] == [980, None]
@@ -102,7 +104,7 @@ def test_pages_and_control_api_write_the_same_names(client: Client, settings: Se
     line = next(line for line in lines if line["event"] == "request")
     assert (line["status_code"], line["tenant"], line["trace_id"], line["method"]) == (400, "nobody", TRACE, "GET")
     assert (line["route"], line["duration_ms"] > 0) == ("api/tenants/<slug:slug>/", True)
-    assert UUID(line["request_id"])
+    assert UUID(line["request_id"]).version == 7
     assert "canary" not in str(line)
 
 
