@@ -45,6 +45,7 @@ from gateway.relay.plan import Api, Ready
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.realtime.session import SessionLimits
 from gateway.relay.recount import EngineCounter
+from gateway.relay.request_log import Mode, RequestLog
 from gateway.relay.reserve import Reserver
 from gateway.relay.settle import Settler
 from gateway.relay.snapshot import Snapshot
@@ -146,8 +147,14 @@ class RelayRuntime:
             poll_seconds=env.snapshot_poll_seconds,
             stale_seconds=env.snapshot_stale_seconds,
         )
+        request_log = RequestLog(Mode.of(env.request_log), door=self._door, slow_seconds=env.request_log_slow_seconds)
         self._settler = Settler(
-            spool, door=self._door, clock=self._clock, on_row=self._row_added, price=self.snapshot.price
+            spool,
+            door=self._door,
+            clock=self._clock,
+            on_row=self._row_added,
+            price=self.snapshot.price,
+            request_log=request_log,
         )
         self._outbox: Outbox | None = None
         self._limiter: ValkeyLimiter | None = None
@@ -195,6 +202,7 @@ class RelayRuntime:
             balancer=balancer,
             tickets=self._settler,
             interpreter=Interpreter(Responses(self._responses, retention, most_bytes=env.body_cap_bytes)),
+            request_log=request_log,
         )
         self._stored = StoredResponses(
             self._responses,
