@@ -240,7 +240,7 @@ class BoostView(_OneLimit):
             limit = boost_limit(limit.pk, actor=self.actor, **self.parsed(BoostSerializer))
         return tagged(_told(limit), without=_LIVE)
 
-    @extend_schema(responses=LimitSerializer)
+    @extend_schema(responses={200: LimitSerializer})
     def delete(self, request: Request, limit_id: UUID, slug: str | None = None) -> Response:
         """End it now."""
         with transaction.atomic():
