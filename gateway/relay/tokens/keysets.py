@@ -50,7 +50,7 @@ class Fetcher(Protocol):
 class _Held:
     """What is known of one issuer's keys. Times are monotonic seconds."""
 
-    __slots__ = ("fetched", "fetched_at", "fetching", "keys", "pinned", "row", "source", "tried_at")
+    __slots__ = ("fetched", "fetched_at", "fetching", "keys", "pinned", "row", "source", "tried_at", "wanted")
 
     def __init__(self, row: IssuerRow) -> None:
         self.row = row
@@ -59,6 +59,7 @@ class _Held:
         self.source = b""
         self.fetched_at = self.tried_at = float("-inf")
         self.fetching: asyncio.Future[None] | None = None
+        self.wanted = False  # asked for, when it had been tried only just before
         self.keys: KeySet | None = self.pinned
 
     def take(self, answer: bytes, now: float) -> bool:
@@ -106,9 +107,11 @@ class KeySets:
         return keys
 
     def refresh_soon(self, issuer: IssuerRow) -> None:
-        """There may be newer keys: fetch them, unless that was tried in the last FEWEST_SECONDS."""
+        """There may be newer keys: fetch them, but not before FEWEST_SECONDS have passed since that was last tried."""
         self.get(issuer)
-        self._fetch_soon(self._held[issuer.id])
+        held = self._held[issuer.id]
+        if held.row.jwks_url and self._fetch_soon(held) is None:
+            held.wanted = True
 
     async def run(self) -> None:
         """Fetch what is due, until cancelled."""
@@ -128,7 +131,7 @@ class KeySets:
             if held.fetched is not None and now - held.fetched_at > KEPT_SECONDS:
                 logger.error("token_keys_too_old", issuer_id=str(row.id))
                 held.forget_fetched()
-            if now - held.fetched_at >= REFRESH_SECONDS:
+            if held.wanted or now - held.fetched_at >= REFRESH_SECONDS:
                 self._fetch_soon(held)
 
     async def aclose(self) -> None:
@@ -144,7 +147,7 @@ class KeySets:
         if before is not None and (before.row.jwks_url, before.row.allow_private) == (row.jwks_url, row.allow_private):
             held.fetched, held.source = before.fetched, before.source
             held.fetched_at, held.tried_at, held.fetching = before.fetched_at, before.tried_at, before.fetching
-            held.keys = _joined(held.pinned, held.fetched)
+            held.wanted, held.keys = before.wanted, _joined(held.pinned, held.fetched)
         self._held[row.id] = held
         return held
 
@@ -157,7 +160,7 @@ class KeySets:
         now = self._clock.monotonic()
         if now - held.tried_at < FEWEST_SECONDS:
             return None
-        held.tried_at = now
+        held.tried_at, held.wanted = now, False
         task = asyncio.get_running_loop().create_task(self._fetch(held.row))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

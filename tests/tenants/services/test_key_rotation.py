@@ -1,6 +1,7 @@
 """Another key in a key's place: the same rights and the same budget, and an end for the old one."""
 
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -184,7 +185,10 @@ def test_a_change_is_audited_and_published_once(tenant: Tenant) -> None:
     assert current_epoch(Section.KEYS) == epoch + 1
     event = AuditEvent.objects.get(action="api_key.changed")
     assert event.before == {"name": "prod", "scopes": ["infer", "train"], "rpm_limit": 7}
-    for wrong in ({"name": ""}, {"scopes": []}, {"scopes": ["fly"]}, {"rpm_limit": 0}, {"digest": "x"}):
+    mistakes: list[dict[str, Any]] = [
+        {"name": ""}, {"scopes": []}, {"scopes": ["fly"]}, {"rpm_limit": 0}, {"digest": "x"},
+    ]  # fmt: skip
+    for wrong in mistakes:
         with pytest.raises(InvalidInput):
             change_api_key(key.pk, actor=SYSTEM, **wrong)
     revoke_api_key(key.pk, actor=SYSTEM)
