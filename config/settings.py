@@ -86,6 +86,7 @@ LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
 globals().update(log_in_settings(GATEHOUSE))
+REQUIRE_SECOND_FACTOR_OF = GATEHOUSE.require_mfa
 
 TEMPLATES = [
     {
@@ -188,6 +189,10 @@ SPECTACULAR_SETTINGS = {
         "TenantRoleEnum": "tenants.models.TenantRole",
         "PlatformRoleEnum": "tenants.models.PlatformRole",
         "RoleSourceEnum": "tenants.models.RoleSource",
+        "AdjustmentKindEnum": "tenants.models.AdjustmentKind",
+        "RequestKindEnum": "tenants.models.RequestKind",
+        "NoticeKindEnum": "tenants.api.notices._KINDS",
+        "ActionEnum": [(action, action) for action in ("deploy", "embed", "infer", "manage", "train")],
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

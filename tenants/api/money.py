@@ -259,7 +259,7 @@ class MonthsSerializer(serializers.Serializer[Any]):
 class StatementListView(ControlView):
     """Months that a tenant has statements of."""
 
-    @extend_schema(responses=MonthsSerializer)
+    @extend_schema(responses=MonthsSerializer, operation_id="tenants_statements_list")
     def get(self, request: Request, slug: str) -> Response:
         """Newest first, the running one included; two years at most."""
         tenant, _ = tenant_access(request, slug, Action.VIEW, Object.STATEMENT)
