@@ -16,7 +16,6 @@ def log_in_settings(environment: Environment) -> dict[str, Any]:
     if environment.require_mfa not in _REQUIRED_OF:
         raise SettingsError(f"GATEHOUSE_REQUIRE_MFA={environment.require_mfa!r} is none of {', '.join(_REQUIRED_OF)}")
     return {
-        "REQUIRE_SECOND_FACTOR_OF": environment.require_mfa,
         "ACCOUNT_ADAPTER": "dashboard.accounts.adapters.AccountAdapter",
         "ACCOUNT_USER_MODEL_USERNAME_FIELD": None,
         "ACCOUNT_LOGIN_METHODS": {"email"},

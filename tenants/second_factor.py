@@ -9,7 +9,8 @@ from tenants.policies import second_factor
 
 def has_second_factor(user: User) -> bool:
     """An authenticator app or a passkey; recovery codes alone are none."""
-    return Authenticator.objects.filter(user=user).exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
+    strong = Authenticator.objects.filter(user=user).exclude(type=Authenticator.Type.RECOVERY_CODES)
+    return bool(strong.exists())
 
 
 def must_have_second_factor(user: User) -> bool:

@@ -22,9 +22,8 @@ from tenants.services.second_factors import accept_code, totp_counter
 
 if TYPE_CHECKING:
     _SetPasswordForm = SetPasswordForm[User]
-    _PasswordChangeForm = PasswordChangeForm[User]
 else:
-    _SetPasswordForm, _PasswordChangeForm = SetPasswordForm, PasswordChangeForm  # generic for the type checker only
+    _SetPasswordForm = SetPasswordForm  # generic for the type checker only
 
 _SETUP: Final = "second factor being set up"
 _THROTTLED: Final = _("Too many attempts for this account. Try again in %(minutes)s minutes.")
@@ -134,7 +133,7 @@ class NewPasswordForm(_SetPasswordForm):
     """After coming in by a recovery link, or for whoever has none yet."""
 
 
-class ChangePasswordForm(_PasswordChangeForm):
+class ChangePasswordForm(PasswordChangeForm):
     """With the old one."""
 
     def clean_old_password(self) -> str:

@@ -6,15 +6,18 @@ import jwt
 import requests
 import structlog
 from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import get_adapter
 from allauth.socialaccount.helpers import render_authentication_error
 from allauth.socialaccount.models import SocialApp, SocialLogin
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from redis.exceptions import RedisError
 
 from core.refusals import InvalidInput
@@ -45,6 +48,13 @@ class IssuerOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # 
             raise OAuth2Error("the provider's user information is someone else's")
         return self.get_provider().sociallogin_from_response(request, {"userinfo": told, "id_token": claims})
 
+    def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
+        """The address that the provider knows us by: behind a proxy the request's own is another."""
+        if settings.GATEHOUSE.web_url is None:
+            return str(super().get_callback_url(request, app))
+        path: str = reverse("openid_connect_callback", kwargs={"provider_id": self.provider_id})
+        return settings.GATEHOUSE.web_url.rstrip("/") + path
+
     def _decode_id_token(self, app: SocialApp, id_token: str) -> dict[str, Any]:
         """Raises OAuth2Error for a token that is not the provider's word to us, now."""
         try:
@@ -64,8 +74,6 @@ class IssuerOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # 
         return claims
 
     def _signing_key(self, key_id: str | None) -> jwt.PyJWK:
-        from allauth.socialaccount.adapter import get_adapter
-
         with get_adapter().get_requests_session() as session:
             response = session.get(self.openid_config["jwks_uri"])
             response.raise_for_status()

@@ -31,7 +31,7 @@ def _acme(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
 def code_of(secret: str, *, step: int = 1) -> str:
     """The code of the step of time before, of, or after now: 0, 1, 2."""
     counters = list(yield_hotp_counters_from_time())
-    return format_hotp_value(hotp_value(secret.replace(" ", ""), counters[step]))
+    return str(format_hotp_value(hotp_value(secret.replace(" ", ""), counters[step])))
 
 
 def confirm(page: "Page") -> None:

@@ -35,7 +35,7 @@ class Clock:
         return self.now
 
     def code(self, *, steps: int = 0, secret: str = SECRET) -> str:
-        return totp.format_hotp_value(totp.hotp_value(secret, int(self.now) // 30 + steps))
+        return str(totp.format_hotp_value(totp.hotp_value(secret, int(self.now) // 30 + steps)))
 
 
 @pytest.fixture
