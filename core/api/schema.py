@@ -16,7 +16,7 @@ _IDEMPOTENCY_KEY: Final = OpenApiParameter(
 )
 _IF_MATCH: Final = OpenApiParameter(
     "If-Match",
-    {"type": "string", "pattern": "^[!-~]+$"},
+    {"type": "string"},
     OpenApiParameter.HEADER,
     required=True,
     description="The ETag of what is changed, as last read; * for whatever it is.",
