@@ -15,6 +15,7 @@ urlpatterns = [
     # Pages that are not ours (backoffice, API reference) name no icon; browsers then ask for this one.
     path("favicon.ico", RedirectView.as_view(url=static("img/mark.svg"), permanent=True)),
     path("login/", login.LoginView.as_view(), name="login"),
+    path("login/", login.LoginView.as_view(), name="account_login"),  # as allauth looks for it
     path("backoffice/login/", login.backoffice),  # before the backoffice's own
     path("logout/", LogoutView.as_view(), name="logout"),
     path("", include("dashboard.accounts.urls")),

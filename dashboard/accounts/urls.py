@@ -4,10 +4,8 @@ from django.urls import path
 
 from dashboard.access import own_security_page
 from dashboard.accounts import invitations, log_in, provider, security
-from dashboard.views.login import LoginView
 
 urlpatterns = [
-    path("login/", LoginView.as_view(), name="account_login"),
     path("login/second-factor/", log_in.SecondFactorView.as_view(), name="mfa_authenticate"),
     path("login/passkey/", log_in.PasskeyLoginView.as_view(), name="mfa_login_webauthn"),
     path("login/link/<str:secret>/", log_in.link, name="login-link"),
