@@ -108,7 +108,7 @@ def _with(request: AccessRequest, limits: Sequence[Limit]) -> list[Limit]:
 
 
 def _load(name: str, slots: Sequence[int | None], now: datetime) -> Load:
-    asked = {"day": now - timedelta(days=1), "week": now - timedelta(days=_DAYS), "model": name}
+    asked: dict[str, Any] = {"day": now - timedelta(days=1), "week": now - timedelta(days=_DAYS), "model": name}
     with connection.cursor() as cursor:
         cursor.execute(_BUSY, asked)
         busy, peak_tokens = cursor.fetchone()

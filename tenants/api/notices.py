@@ -91,7 +91,6 @@ class WebhookWithSecretSerializer(WebhookSerializer):
 
     class Meta(WebhookSerializer.Meta):
         fields = (*WebhookSerializer.Meta.fields, "secret")  # type: ignore[assignment]  # one more than the base's
-        read_only_fields = fields
 
 
 class NewWebhookSerializer(serializers.Serializer[Any]):

@@ -45,7 +45,7 @@ class WhatSerializer(serializers.Serializer[Any]):
 class AccessRequestSerializer(serializers.ModelSerializer[AccessRequest]):
     """A request, and what became of it."""
 
-    tenant = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    tenant = serializers.CharField(source="tenant.slug", read_only=True)
     what = WhatSerializer(read_only=True)
     state = serializers.ChoiceField(choices=_STATES, read_only=True)
     requested_by = serializers.UUIDField(source="requested_by_id", read_only=True, allow_null=True)

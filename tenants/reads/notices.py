@@ -1,5 +1,6 @@
 """What tenants were told, and how far each telling came."""
 
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet
@@ -8,7 +9,7 @@ from tenants.models import AccessRequest, Channel, Delivery, Notice, Tenant, Web
 from tenants.policies.deliveries import DeliveryState
 
 
-def list_notices(tenant: Tenant | None) -> QuerySet[Notice]:
+def list_notices(tenant: Tenant | None) -> QuerySet[Any]:
     """A tenant's notices, or the platform's, with `mails` (how many), `mails_pending` and `mails_failed`."""
     mail = Q(deliveries__channel=Channel.EMAIL)
     return (

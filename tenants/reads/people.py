@@ -6,8 +6,8 @@ from allauth.mfa.models import Authenticator
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
+from tenants.digests import digest_secret
 from tenants.models import Invitation, Membership, RoleMapping, Tenant, User
-from tenants.services.keys import digest_secret
 
 
 def list_members(tenant: Tenant) -> QuerySet[Membership]:

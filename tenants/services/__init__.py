@@ -1,5 +1,6 @@
 """Every write of this app."""
 
+from tenants.digests import digest_secret
 from tenants.services.access_tokens import NewAccessToken, create_access_token, delete_access_token
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
@@ -14,7 +15,7 @@ from tenants.services.invitations import (
 )
 from tenants.services.issuers import change_token_issuer, create_token_issuer, delete_token_issuer
 from tenants.services.key_rotation import replace_api_key, rotate_api_key
-from tenants.services.keys import NewKey, change_api_key, create_api_key, digest_secret, revoke_api_key
+from tenants.services.keys import NewKey, change_api_key, create_api_key, revoke_api_key
 from tenants.services.members import change_member_role, remove_member
 from tenants.services.partitions import ensure_partitions
 from tenants.services.people import (

@@ -10,10 +10,11 @@ from django.db import transaction
 from django.utils import timezone
 
 from tenants.actor import Actor
+from tenants.digests import digest_secret
 from tenants.models import AccessToken, User
 from tenants.services.audit import record_audit
 from tenants.services.errors import InvalidInput
-from tenants.services.keys import MAX_LIFE, digest_secret
+from tenants.services.keys import MAX_LIFE
 
 _PREFIX: Final = "at-gh-"
 _SECRET_BYTES: Final = 32

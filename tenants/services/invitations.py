@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from core.sealing import seal, unseal
 from tenants.actor import Actor, user_actor
+from tenants.digests import digest_secret
 from tenants.models import Invitation, Membership, Tenant, TenantRole, User
 from tenants.policies.roles import Standing, highest
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
-from tenants.services.keys import digest_secret
 from tenants.services.mail import Mail, send_mail
 from tenants.services.tenants import create_user
 

@@ -1,6 +1,5 @@
 """Making, changing and revoking API keys. The secret leaves this module once, as a return value."""
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from django.utils import timezone
 
 from core.epochs import Section, bump_epoch
 from tenants.actor import Actor
+from tenants.digests import digest_secret
 from tenants.models import ApiKey, Tenant
 from tenants.policies.rbac import ACTIONS
 from tenants.services.audit import record_audit
@@ -35,11 +35,6 @@ class NewKey:
 
     key: ApiKey
     secret: str
-
-
-def digest_secret(secret: str) -> str:
-    """SHA-256 of a key's secret, as hex. No salt or stretching: the secret is 256 random bits."""
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 @transaction.atomic

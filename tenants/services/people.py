@@ -11,10 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from tenants.actor import Actor, user_actor
+from tenants.digests import digest_secret
 from tenants.models import LoginLink, PlatformRole, RoleSource, User
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
-from tenants.services.keys import digest_secret
 
 LINK_LIFE: Final = timedelta(minutes=15)
 _SECRET_BYTES: Final = 32

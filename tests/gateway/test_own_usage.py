@@ -112,7 +112,7 @@ def test_a_key_is_told_how_its_limits_stand(doors: Doors, used: tuple[Key, dict[
         found.clear()
         found.update({(limit["scope"], limit["metric"], limit["window"]): limit for limit in limits})
         day = found["key", "requests", "day"]
-        return day["used"] == 2 and day["reserved"] == 0
+        return bool(day["used"] == 2 and day["reserved"] == 0)
 
     wait_until(told, "the processes' reports", seconds=10)
     assert set(found) == {

@@ -35,7 +35,8 @@ def in_days(days: float) -> datetime:
 
 
 def for_model(tenant: Tenant, **more: Any) -> AccessRequest:
-    return request_model(tenant, **{"model": "large", "reason": "A trial.", "actor": asker(tenant)} | more)
+    asked: dict[str, Any] = {"model": "large", "reason": "A trial.", "actor": asker(tenant)}
+    return request_model(tenant, **asked | more)
 
 
 def for_limit(tenant: Tenant, **more: Any) -> AccessRequest:
@@ -48,7 +49,8 @@ def test_an_approved_model_is_granted_until_then() -> None:
     tenant, until = make_tenant(), in_days(7)
     request = for_model(tenant, actions=("infer", "train"), until=until)
     decided = decide_request(request.pk, approved=True, answer="Yes.", actor=approver())
-    grant = Grant.objects.get(pk=decided.grant_id)
+    grant = Grant.objects.get()
+    assert decided.grant_id == grant.pk
     assert (grant.model_pattern, grant.actions, grant.expires_at) == ("large", ["infer", "train"], until)
     assert (decided.state, decided.answer) == ("approved", "Yes.")
     assert decided.decided_by_id is not None
@@ -84,7 +86,8 @@ def test_an_approved_limit_that_is_not_there_yet_is_made() -> None:
     key = make_key(tenant).key
     request = for_limit(tenant, metric="requests", window="minute", amount=60, key=key, model="tiny")
     decided = decide_request(request.pk, approved=True, actor=approver())
-    limit = Limit.objects.get(pk=decided.limit_id)
+    limit = Limit.objects.get()
+    assert decided.limit_id == limit.pk
     assert (limit.key_id, limit.model, limit.metric, limit.amount) == (key.pk, "tiny", "requests", 60)
 
 
