@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from core.epochs import Section, bump_epoch
-from tenants.actor import Actor
+from tenants.actor import SYSTEM, Actor
 from tenants.models import Installation, Price
 from tenants.policies.money import CURRENCIES, MOST_MICROS
 from tenants.policies.pricing import PriceTag
@@ -35,7 +35,9 @@ def fix_currency(code: str) -> str:
     """
     if code not in CURRENCIES:
         raise InvalidInput("GATEHOUSE_CURRENCY", f"{code!r} is no ISO 4217 code of a currency, such as USD.")
-    installation, _ = Installation.objects.get_or_create(pk=1, defaults={"currency": code})
+    installation, begun = Installation.objects.get_or_create(pk=1, defaults={"currency": code})
+    if begun:
+        record_audit("installation.begun", subject=installation, actor=SYSTEM, after={"currency": code})
     if installation.currency != code:
         raise WrongCurrency(
             f"GATEHOUSE_CURRENCY is {code}, but this installation was begun in {installation.currency}, and its prices "
