@@ -98,11 +98,13 @@ def sum_usage(
         keys = ""
         if key_ids is not None:
             keys = "AND (u.key_id = ANY(%s::uuid[]) OR (u.key_id IS NULL AND %s))"
+        # OFFSET 0: each piece is looked up in the index. As a join the planner would read the table for all of them.
         parts.append(
-            f"SELECT piece.bucket, u.tenant_id, u.key_id, u.model, {', '.join(sums)} "  # noqa: S608  # own names
-            "FROM unnest(%s::timestamptz[], %s::timestamptz[], %s::int[]) AS piece(since, until, bucket) "
-            f"JOIN tenants_usage{unit} AS u ON u.tenant_id = ANY(%s::uuid[]) "
-            f"AND u.{unit} >= piece.since AND u.{unit} < piece.until {keys}"
+            f"SELECT piece.bucket, used.* "
+            "FROM unnest(%s::timestamptz[], %s::timestamptz[], %s::int[]) AS piece(since, until, bucket), "
+            f"LATERAL (SELECT tenant_id, key_id, model, {', '.join(sums)} FROM tenants_usage{unit} AS u "
+            f"WHERE u.tenant_id = ANY(%s::uuid[]) AND u.{unit} >= piece.since AND u.{unit} < piece.until {keys} "
+            "OFFSET 0) AS used"
         )
         values += [
             [datetime.fromtimestamp(piece.since, UTC) for piece in of_unit],
