@@ -66,8 +66,8 @@ class TenantView(ControlView):
     def patch(self, request: Request, slug: str) -> Response:
         """Change its name, zone or retention; for its owners and admins, and for operators.
 
-        Its tier and parent are the operators' to change, and so is the zone of a tenant with budgets by day or month:
-        they begin anew in the new zone's periods.
+        Its tier and parent are the operators' to change, and so is the zone of a tenant with budgets by day or month,
+        whose periods change with it.
         """
         found, _ = tenant_access(request, slug, Action.CHANGE, Object.TENANT)
         values = self.parsed(TenantChangeSerializer)
@@ -88,7 +88,7 @@ def _refuse_what_is_the_operators(tenant: Tenant, values: dict[str, Any], *, mov
         raise PermissionDenied("Only operators change a tenant's tier and parent.")
     zone = values.get("time_zone", tenant.time_zone)
     if zone != tenant.time_zone and tenant.limits.filter(window__in=CALENDAR).exists():
-        raise PermissionDenied("This tenant has budgets, which begin anew in another zone: ask an operator.")
+        raise PermissionDenied("This tenant has budgets, whose days and months would change: ask an operator.")
 
 
 def _parent_id(person: User, slug: str | None) -> Any:

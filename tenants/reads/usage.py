@@ -100,7 +100,7 @@ def sum_usage(
             keys = "AND (u.key_id = ANY(%s::uuid[]) OR (u.key_id IS NULL AND %s))"
         # OFFSET 0: each piece is looked up in the index. As a join the planner would read the table for all of them.
         parts.append(
-            f"SELECT piece.bucket, used.* "
+            "SELECT piece.bucket, used.* "  # noqa: S608  # names of our own
             "FROM unnest(%s::timestamptz[], %s::timestamptz[], %s::int[]) AS piece(since, until, bucket), "
             f"LATERAL (SELECT tenant_id, key_id, model, {', '.join(sums)} FROM tenants_usage{unit} AS u "
             f"WHERE u.tenant_id = ANY(%s::uuid[]) AND u.{unit} >= piece.since AND u.{unit} < piece.until {keys} "

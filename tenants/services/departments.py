@@ -1,8 +1,10 @@
 """What can be changed of a tenant: its name, its place among the others, its tier, the zone of its calendar.
 
 A tenant's calendar budgets run by its zone. When the zone changes, they run by the new zone's days and months at
-once, and their counters begin anew, because a counter belongs to a period and the periods are others now. Who may
-change the zone of a tenant that has budgets may therefore raise them as well: the control API leaves it to operators.
+once. A counter belongs to a period, and the periods are others now: theirs begin at nothing, and hold what the ledger
+has of them only when counters are next compared with it (half a minute). Who may change the zone of a tenant that has
+budgets can therefore overspend them a little, so that the control API leaves it to operators. The same is true of
+what a department used before it got a parent with a limit over its subtree.
 Statements are of the zone that the tenant has when they are asked for.
 """
 
