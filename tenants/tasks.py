@@ -46,11 +46,12 @@ def tell_active_budgets() -> int:
 
 @shared_task(name="tenants.tasks.tell_what_comes")  # type: ignore[untyped-decorator]  # Celery publishes no types
 def tell_what_comes() -> int:
-    """Tell of all budgets, of months that will not do, and of what ends soon; returns how many were new."""
+    """Tell of budgets once more, of months that will not do, and of what ends soon; returns how many were new."""
     now = timezone.now()
+    lately = now - timedelta(days=1)  # budgets of those who used nothing stand where they stood
     return (
-        alerts.tell_budgets(now=now)
-        + alerts.tell_forecasts(now=now)
+        alerts.tell_budgets(now=now, active_since=lately)
+        + alerts.tell_forecasts(now=now, active_since=lately)
         + alerts.tell_expiring_keys(now=now)
         + alerts.tell_endings(now=now)
     )

@@ -71,7 +71,7 @@ def forecast_tenant(tenant: Tenant, now: datetime) -> dict[str, LimitForecast]:
     return found
 
 
-def monthly_limits(tenant: Tenant | None = None) -> Iterator[Limit]:
-    """Limits by the month whose use adds up: of one tenant and its keys, or of all."""
-    limits = Limit.objects.filter(window=Window.MONTH, metric__in=ADDITIVE).select_related("tenant", "key")
-    return (limits if tenant is None else limits.filter(tenant=tenant)).order_by("id").iterator()
+def monthly_limits(tenant: Tenant) -> Iterator[Limit]:
+    """Limits by the month whose use adds up: of the tenant and its keys."""
+    limits = Limit.objects.filter(tenant=tenant, window=Window.MONTH, metric__in=ADDITIVE)
+    return limits.select_related("tenant", "key").order_by("id").iterator()

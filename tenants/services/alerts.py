@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 from django.db.models import Q
 
 from tenants.actor import SYSTEM
-from tenants.models import ApiKey, AuditEvent, Grant, GrantEffect, Installation, Limit, TenantState
+from tenants.models import ApiKey, AuditEvent, Grant, GrantEffect, Installation, Limit, TenantState, Window
 from tenants.policies.alerts import ENDING_DAYS, KEY_DAYS, days_to_tell, share_to_tell
 from tenants.policies.notices import NoticeKind
 from tenants.policies.periods import Period
 from tenants.reads.consumption import active_tenants, ancestors_of, period_of, used_in_period, zone_of
-from tenants.reads.forecasts import ADDITIVE, CALENDAR, amount_in_force, forecast_limit, monthly_limits
+from tenants.reads.forecasts import ADDITIVE, CALENDAR, amount_in_force, forecast_limit
 from tenants.services.notices import raise_notice
 
 
@@ -61,10 +61,12 @@ def tell_budget(limit: Limit, *, used: int, now: datetime, refused: bool = False
     return notice is not None
 
 
-def tell_forecasts(*, now: datetime) -> int:
+def tell_forecasts(*, now: datetime, active_since: datetime | None = None) -> int:
     """Tell of monthly budgets that will be used up before the month is over, each once a month; returns how many."""
     told = 0
-    for limit in monthly_limits():
+    for limit in calendar_budgets(active_since):
+        if limit.window != Window.MONTH:
+            continue
         found = forecast_limit(limit, now)
         reached_on, expected = found.forecast.reached_on, found.forecast.expected
         if reached_on is None or expected is None or found.forecast.used >= found.amount:

@@ -26,7 +26,7 @@ def raise_notice(
 ) -> Notice | None:
     """Tell what happened; None when a notice of that key was raised before. Without a tenant it is the platform's.
 
-    `payload`: JSON values, no secrets, people by UUID. `person` is written to whatever their role is. Without a mail
+    `payload`: JSON values, no secrets, people by UUID. `person` is written to whatever role they have. Without a mail
     server nobody is, and the notice is in the list all the same.
     """
     notice, created = Notice.objects.get_or_create(
@@ -62,6 +62,6 @@ def _people(kind: NoticeKind, tenant: Tenant | None, person: UUID | None) -> lis
     told = Q(platform_role__in=audience.platform_roles)
     if tenant is not None and audience.tenant_roles:
         told |= Q(memberships__in=tenant.memberships.filter(role__in=audience.tenant_roles))
-    if person is not None:
-        told |= Q(pk=person)
+    if person is not None:  # unless they left since
+        told |= Q(pk=person, memberships__tenant=tenant) | (Q(pk=person) & ~Q(platform_role=""))
     return list(User.objects.filter(told, is_active=True).distinct())

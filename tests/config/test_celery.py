@@ -4,8 +4,16 @@ import pytest
 
 from config.celery import app
 from core.tasks import prune_changes
-from gateway.tasks import delete_expired_responses
-from tenants.tasks import ensure_partitions, prune_marks
+from gateway.tasks import delete_expired_responses, tell_refusing_budgets
+from tenants.tasks import (
+    end_what_is_over,
+    ensure_partitions,
+    prune_deliveries,
+    prune_marks,
+    send_deliveries,
+    tell_active_budgets,
+    tell_what_comes,
+)
 
 
 def test_every_scheduled_task_is_registered() -> None:
@@ -24,3 +32,12 @@ def test_tasks_may_run_twice() -> None:
     assert delete_expired_responses() == 0
     prune_changes()
     assert prune_changes() == 0
+    for task in (
+        send_deliveries,
+        prune_deliveries,
+        tell_active_budgets,
+        tell_refusing_budgets,
+        tell_what_comes,
+        end_what_is_over,
+    ):
+        assert (task(), task()) == (0, 0)

@@ -134,7 +134,6 @@ def test_what_was_used_before_a_limit_was_made_does_not_count() -> None:
     assert Notice.objects.get().payload["used"] == 60
 
 
-@pytest.mark.shows("G29")
 def test_days_are_the_tenants_own() -> None:
     tenant = make_tenant()
     Tenant.objects.filter(pk=tenant.pk).update(time_zone="Asia/Kolkata")  # half an hour off

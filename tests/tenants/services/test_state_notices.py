@@ -122,6 +122,21 @@ def test_a_name_with_a_line_break_makes_no_header() -> None:
 
 
 @pytest.mark.usefixtures("smtp")
+def test_who_made_a_key_is_told_unless_they_are_no_member_any_more() -> None:
+    tenant = make_tenant()
+    here, left = make_member(tenant), make_member(tenant)
+    tenant.memberships.filter(user=left).delete()
+    for number, person in enumerate((here, left)):
+        key = make_key(tenant).key
+        key.created_by = person
+        key.save()
+        revoke_api_key(key.pk, actor=SYSTEM, compromised=True)
+        assert Notice.objects.count() == number + 1
+    send()
+    assert [message.to for message in mail.outbox] == [[here.email]]
+
+
+@pytest.mark.usefixtures("smtp")
 def test_who_left_in_the_meantime_is_not_written_to() -> None:
     tenant = make_tenant()
     owner = make_member(tenant, role=TenantRole.OWNER)
