@@ -13,18 +13,20 @@ from core.ids import uuid7
 
 HEADER: Final = "X-Request-Id"
 _RIGHT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")  # as long as the audit log's column, safe in a log line
+_TAKEN_UNDER: Final = "/api/"
 _ATTRIBUTE: Final = "gatehouse_request_id"
 
 
 def request_id_of(request: Any) -> str:
     """The id of a Django or DRF request, at most 64 characters; made where no middleware has been.
 
-    An `X-Request-Id` of the caller is taken when it is made of letters, digits and `._:-`.
+    An `X-Request-Id` of the caller is taken by the control API, when it is made of letters, digits and `._:-`; other
+    requests have headers that may say anything, and are written down nowhere.
     """
     request = getattr(request, "_request", request)  # DRF wraps Django's
     found: str | None = getattr(request, _ATTRIBUTE, None)
     if found is None:
-        said = request.headers.get(HEADER, "")
+        said = request.headers.get(HEADER, "") if request.path.startswith(_TAKEN_UNDER) else ""
         found = said if _RIGHT.fullmatch(said) else str(uuid7())
         setattr(request, _ATTRIBUTE, found)
     return found

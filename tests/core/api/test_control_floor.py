@@ -66,7 +66,7 @@ def person() -> User:
 
 
 def _ask(person: User, method: str, *, query: str = "", body: Any = None, **headers: str) -> Response:
-    request = getattr(APIRequestFactory(), method)(f"/x/{query}", body, format="json", headers=headers)
+    request = getattr(APIRequestFactory(), method)(f"/api/x/{query}", body, format="json", headers=headers)
     force_authenticate(request, person)
     response: Response = _View.as_view()(request).render()
     return response
@@ -200,9 +200,11 @@ def test_a_request_keeps_the_id_of_its_caller_if_that_can_stand_in_a_log(said: s
         seen.append(request_id_of(request))
         return HttpResponse()
 
-    response = RequestIdMiddleware(view)(RequestFactory().get("/", headers={"X-Request-Id": said}))
+    response = RequestIdMiddleware(view)(RequestFactory().get("/api/", headers={"X-Request-Id": said}))
     assert seen == [response["X-Request-Id"]]
     assert (seen == [said]) is taken
+    RequestIdMiddleware(view)(RequestFactory().get("/v1/models", headers={"X-Request-Id": said}))
+    assert seen[1] != said
 
 
 def test_the_id_reaches_the_answer_and_the_audit_log(client: Client) -> None:
