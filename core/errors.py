@@ -105,6 +105,8 @@ class RateLimited(GatehouseError):
     default_message = "Rate limit reached."
     metric = ""
     """What the limit counts that refused it (requests, tokens, ...), where it was one of the tenants' limits."""
+    lacking = 0
+    """By how much the request was too large for what was left, in units of the metric."""
 
 
 class QuotaExceeded(GatehouseError):
@@ -115,7 +117,8 @@ class QuotaExceeded(GatehouseError):
     code = "insufficient_quota"
     default_message = "The budget is used up."
     metric = ""
-    """As of RateLimited."""
+    lacking = 0
+    """Both as of RateLimited."""
 
 
 class Unavailable(GatehouseError):

@@ -30,6 +30,7 @@ _MONEY: Final = "money"
 _NO_STORE_RETRY_SECONDS: Final = 5.0
 _ONE: Final = Charge()
 _CAPACITY: Final = 20_000
+_MOST_BYTES_PER_TOKEN: Final = 8  # of a text; more is seldom enough to be passed over
 _MARKER_TOKENS: Final = 8  # with which tokenizers begin and end a text that is in no template
 
 
@@ -200,7 +201,7 @@ class Reserver:
         refusal: RateLimited | QuotaExceeded,
     ) -> tuple[Work, Charge] | None:
         """The bound with the prompt counted by an engine, where that is less; None where it is not."""
-        if self._counter is None or size.media or not worth_counting(refusal):
+        if self._counter is None or size.media or not worth_counting(refusal, size, bound):
             return None
         counted = await self._counter.count(request, work, terms.model.id)
         if counted is None:
@@ -274,9 +275,12 @@ def only_called(reservation: Reservation) -> Hold:
     return Hold(reservation, _ONE, counts_tokens=False, counts_money=False)
 
 
-def worth_counting(refusal: RateLimited | QuotaExceeded) -> bool:
-    """Whether a smaller bound of the prompt could have passed."""
-    return refusal.metric == _MONEY or (refusal.metric in _TOKENS and refusal.metric != "output_tokens")
+def worth_counting(refusal: RateLimited | QuotaExceeded, size: Size, bound: Charge) -> bool:
+    """Whether a smaller bound of the prompt may pass: a budget that is used up makes no engine count."""
+    if refusal.metric == _MONEY:
+        return refusal.lacking < bound.micros
+    fewest = size.text_bytes // _MOST_BYTES_PER_TOKEN
+    return refusal.metric in ("tokens", "input_tokens") and refusal.lacking <= bound.input_tokens - fewest
 
 
 def release(reservation: Reservation) -> None:

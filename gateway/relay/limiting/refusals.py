@@ -34,27 +34,35 @@ class Refused(NamedTuple):
     """2: other processes hold enough that may lie idle; 1: they hold something; 0: it is no use to ask them."""
 
 
+def retry_seconds(refused: Refused) -> int:
+    """When it may fit, in whole seconds: soon, where only what running requests have reserved is in the way."""
+    if refused.account.kind == CALENDAR and refused.used + refused.need <= refused.account.amount:
+        return 1
+    return max(1, math.ceil(refused.reset_seconds))
+
+
 def refusal(refused: list[Refused], headers: list[tuple[bytes, bytes]]) -> GatehouseError:
     """The error for a request that all of these refused: it cites the one that takes longest."""
-    worst = max(refused, key=lambda one: (one.need > one.account.amount, one.reset_seconds))
+    worst = max(refused, key=lambda one: (one.need > one.account.amount, retry_seconds(one)))
     limit, amount = worst.account.limit, worst.account.amount
     subject = f"{_METRICS[limit.metric]}{_WINDOWS.get(limit.window, '')} {scope_of(limit)}"
     counts = f"limit {_told(limit, amount)}, used {_told(limit, worst.used)}, reserved {_told(limit, worst.held)}"
+    lacking = worst.need - max(0, worst.left)
     if worst.need > amount:
         message = f"The request is too large for {subject}: {counts}, requested {_told(limit, worst.need)}."
-        return _error(limit, message, None, headers)
-    seconds = max(1, math.ceil(worst.reset_seconds))
+        return _error(limit, message, None, headers, lacking)
     verb = "The budget is used up" if worst.account.kind == CALENDAR else "Rate limit reached"
-    message = f"{verb} for {subject}: {counts}, requested {_told(limit, worst.need)}, reset in {seconds} s."
-    return _error(limit, message, seconds, headers)
+    reset = max(1, math.ceil(worst.reset_seconds))
+    message = f"{verb} for {subject}: {counts}, requested {_told(limit, worst.need)}, reset in {reset} s."
+    return _error(limit, message, retry_seconds(worst), headers, lacking)
 
 
 def _error(
-    limit: LimitRow, message: str, retry_after_seconds: float | None, headers: list[tuple[bytes, bytes]]
+    limit: LimitRow, message: str, retry_after_seconds: float | None, headers: list[tuple[bytes, bytes]], lacking: int
 ) -> GatehouseError:
     kind = QuotaExceeded if limit.window in ("day", "month") else RateLimited
     error = kind(message, retry_after_seconds=retry_after_seconds, headers=tuple(headers))
-    error.metric = limit.metric
+    error.metric, error.lacking = limit.metric, lacking
     return error
 
 
