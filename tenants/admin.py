@@ -1,6 +1,8 @@
 """Tenants in the backoffice."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
@@ -12,12 +14,15 @@ from core.epochs import Section
 from tenants.breakglass import BreakGlassAdmin, NewestRows, ReadOnlyAdmin
 from tenants.models import (
     AccessToken,
+    Adjustment,
     ApiKey,
     AuditEvent,
     DeadLetter,
     Grant,
+    Limit,
     Membership,
     PlatformRole,
+    Price,
     Tenant,
     UsageRecord,
     User,
@@ -64,6 +69,7 @@ class PersonAdmin(BreakGlassAdmin, _UserAdmin):
 @admin.register(Tenant)
 class TenantAdmin(BreakGlassAdmin):
     section = Section.GRANTS
+    readonly_fields = ("parent",)  # moved by the control API, which lets no circle be closed
     list_display = ("slug", "name", "sla_tier", "state", "time_zone")
     search_fields = ("slug", "name")
 
@@ -74,6 +80,10 @@ class TenantAdmin(BreakGlassAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # its usage and audit rows stay: a tenant is suspended
+
+    def changed_by(self, obj: Tenant) -> Iterable[tuple[Section, UUID]]:
+        limits = obj.limits.order_by("pk").values_list("pk", flat=True)  # their days and months are of its zone
+        return [*super().changed_by(obj), *((Section.LIMITS, limit_id) for limit_id in limits)]
 
 
 @admin.register(Membership)
@@ -141,3 +151,21 @@ class UsageRecordAdmin(ReadOnlyAdmin):
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyAdmin):
     list_display = ("entry_id", "reason", "at")
+
+
+@admin.register(Limit)
+class LimitAdmin(ReadOnlyAdmin):
+    """Made and changed by the control API, which knows what makes sense."""
+
+    list_display = ("tenant", "key", "model", "metric", "window", "amount", "boost_amount", "boost_until")
+    list_select_related = ("tenant", "key")
+
+
+@admin.register(Price)
+class PriceAdmin(ReadOnlyAdmin):
+    list_display = ("model", "version_id", "effective_from", "input_micros", "output_micros", "request_micros")
+
+
+@admin.register(Adjustment)
+class AdjustmentAdmin(ReadOnlyAdmin):
+    list_display = ("tenant_id", "month", "kind", "amount_micros", "created_at")

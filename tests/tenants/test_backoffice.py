@@ -10,9 +10,11 @@ from pytest_django import Settings
 
 from core.epochs import Section, current_epoch, read_changes
 from gpupool.models import VersionState
+from tenants.actor import SYSTEM
 from tenants.breakglass import NewestRows
 from tenants.models import AuditEvent, Grant, PlatformRole, PrincipalKind, TenantRole, UsageRecord, User
 from tenants.services.ledger import record_usage
+from tenants.services.limits import create_limit
 from tests.factories import (
     PASSWORD,
     make_instance,
@@ -185,3 +187,23 @@ def test_every_page_of_the_backoffice_opens(root: Client) -> None:
     for page in [*pages, f"/backoffice/gpupool/instance/{instance.pk}/change/"]:
         assert root.get(page).status_code == 200, page
         assert root.get(f"{page}?q=%00&p=abc").status_code in (200, 302), page
+
+
+def test_a_zone_changed_by_hand_reaches_the_tenants_limits_and_its_parent_stays(root: Client) -> None:
+    tenant, other = make_tenant(), make_tenant()
+    limit = create_limit(metric="money", window="month", amount=5, tenant=tenant, actor=SYSTEM)
+    before = current_epoch(Section.LIMITS)
+    form = {
+        "slug": tenant.slug, "name": "New", "parent": str(other.pk), "sla_tier": "gold", "time_zone": "Asia/Tokyo",
+        "state": "active", "response_retention_days": "30",
+    }  # fmt: skip
+    assert root.post(f"/backoffice/tenants/tenant/{tenant.pk}/change/", form).status_code == 302
+    tenant.refresh_from_db()
+    assert (tenant.time_zone, tenant.parent_id) == ("Asia/Tokyo", None)
+    assert _changed(Section.LIMITS, after=before) == {limit.pk}
+
+
+@pytest.mark.parametrize("kind", ["limit", "price", "adjustment"])
+def test_limits_and_books_are_only_looked_at(root: Client, kind: str) -> None:
+    assert root.get(f"/backoffice/tenants/{kind}/").status_code == 200
+    assert root.get(f"/backoffice/tenants/{kind}/add/").status_code == 403
