@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
@@ -149,7 +149,7 @@ def revise_ledger(windows: Iterable[EngineDrift]) -> None:
     if not rows:
         return
     since = min(row.since for row in rows).timestamp()
-    values: Mapping[str, object] = {
+    values: dict[str, Any] = {
         "ids": [row.pk for row in rows],
         "instances": [row.instance_id for row in rows],
         "models": [row.model for row in rows],
@@ -162,21 +162,22 @@ def revise_ledger(windows: Iterable[EngineDrift]) -> None:
     by_id = {row.pk: row for row in rows}
     for row in rows:
         row.tolerance_input = row.tolerance_output = 0
-    for row_id, *sums in _query(_SUMS, values):
+    for row_id, sums in _query(_SUMS, values):
         row = by_id[row_id]
         row.requests, row.ledger_input, row.ledger_cached, row.ledger_output = sums[:4]
         row.estimated_output, row.tolerance_input, row.tolerance_output = sums[4:]
-    for row_id, lost_input, lost_output in _query(_LOST, values):
+    for row_id, (lost_input, lost_output) in _query(_LOST, values):
         by_id[row_id].tolerance_input += lost_input
         by_id[row_id].tolerance_output += lost_output
     fields = ["requests", "ledger_input", "ledger_cached", "ledger_output", "estimated_output"]
     EngineDrift.objects.bulk_update(rows, [*fields, "tolerance_input", "tolerance_output"], batch_size=500)
 
 
-def _query(text: str, values: Mapping[str, object]) -> Sequence[tuple[UUID, ...]]:
+def _query(text: str, values: Mapping[str, Any]) -> list[tuple[UUID, list[int]]]:
+    """Each window's id, and the other columns."""
     with connection.cursor() as cursor:
-        cursor.execute(text, dict(values))  # type: ignore[arg-type]  # arrays of what PostgreSQL knows
-        return cursor.fetchall()
+        cursor.execute(text, values)
+        return [(row_id, sums) for row_id, *sums in cursor.fetchall()]
 
 
 async def _read_all(endpoints: Sequence[ReadyEndpoint]) -> list[Answered]:
