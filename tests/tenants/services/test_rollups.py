@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -132,3 +132,33 @@ def test_what_is_read_out_of_days_is_what_is_read_out_of_minutes() -> None:
         wanted = UsageMinute.objects.filter(minute__gte=DAY + since, minute__lt=DAY + until)
         total = wanted.aggregate(n=Sum("requests", default=0))["n"]
         assert usage_totals(TENANT, since=DAY + since, until=DAY + until).requests == total
+
+
+@pytest.mark.django_db(transaction=True)
+def test_drains_that_sum_for_the_same_tenants_at_once_wait_for_each_other_and_lose_nothing(
+    threads: list[threading.Thread],
+) -> None:
+    keys: list[UUID | None] = [uuid4(), uuid4(), uuid4(), None]
+    failures: list[BaseException] = []
+
+    def drain(step: int) -> None:
+        try:
+            for batch in range(12):
+                order = range(40) if (batch + step) % 2 else range(39, -1, -1)
+                record_usage(
+                    [_row(DAY + timedelta(minutes=7 * n), key_id=keys[n % 4], model=f"m{n % 3}") for n in order]
+                )
+        except Exception as error:  # noqa: BLE001  # told by the test
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    threads += [threading.Thread(target=drain, args=(step,)) for step in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failures == []
+    assert [table.objects.aggregate(n=Sum("requests"))["n"] for table in (UsageMinute, UsageHour, UsageDay)] == [
+        3 * 12 * 40
+    ] * 3
