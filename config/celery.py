@@ -40,6 +40,10 @@ app.conf.update(
         "compact-lease-store": {"task": "gpupool.tasks.compact_lease_store", "schedule": 600.0},
         "report-instance-hours": {"task": "gpupool.tasks.report_instance_hours", "schedule": 300.0},
         "prune-minutes": {"task": "tenants.tasks.prune_minutes", "schedule": 86_400.0},
+        "prune-configuration-history": {
+            "task": "tenants.tasks.prune_configuration_history",
+            "schedule": 86_400.0,
+        },
         "prune-marks": {"task": "tenants.tasks.prune_marks", "schedule": 86_400.0},
         "delete-expired-responses": {"task": "gateway.tasks.delete_expired_responses", "schedule": 3600.0},
         "prune-idempotency-records": {"task": "core.tasks.prune_idempotency_records", "schedule": 3600.0},

@@ -8,7 +8,18 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from tenants.services import alerts, deliveries, endings, grants, invitations, ledger, partitions, requests, rollups
+from tenants.services import (
+    alerts,
+    configuration,
+    deliveries,
+    endings,
+    grants,
+    invitations,
+    ledger,
+    partitions,
+    requests,
+    rollups,
+)
 from tenants.services.senders import SENDERS
 
 
@@ -77,3 +88,9 @@ def prune_minutes() -> int:
 def mail_invitation(invitation_id: str, sealed_link: str) -> bool:
     """Send an invitation's link; tried again while the mail server is away. The link can be copied all the while."""
     return invitations.mail_invitation(UUID(invitation_id), sealed_link)
+
+
+@shared_task(name="tenants.tasks.prune_configuration_history")  # type: ignore[untyped-decorator]  # no types published
+def prune_configuration_history() -> int:
+    """Delete history of configuration that nobody rolls back to; returns how many rows."""
+    return configuration.prune_history()
