@@ -15,11 +15,16 @@ class Received:
 
 
 class Receiver:
-    """`answers`: statuses for the next requests; when they are used up, 204. A redirect leads to /elsewhere."""
+    """`answers`: statuses for the next requests; when they are used up, 204. A redirect leads to /elsewhere.
+
+    While `answering` is not set, requests are taken and not answered.
+    """
 
     def __init__(self, *answers: int) -> None:
         self.received: list[Received] = []
         self.answers = list(answers)
+        self.answering = threading.Event()
+        self.answering.set()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -27,6 +32,7 @@ class Receiver:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.received.append(Received(self.path, headers, body))
+                receiver.answering.wait(30)
                 status = receiver.answers.pop(0) if receiver.answers else 204
                 self.send_response(status)
                 if 300 <= status < 400:
@@ -46,6 +52,9 @@ class Receiver:
         return f"http://127.0.0.1:{self._server.server_address[1]}/hook"
 
     def close(self) -> None:
+        """Refuse connections from now on; closing twice changes nothing."""
+        if not self._thread.is_alive():
+            return
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

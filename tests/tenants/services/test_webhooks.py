@@ -5,6 +5,9 @@ import dataclasses
 import hashlib
 import hmac
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -27,6 +30,7 @@ from tenants.services.notices import raise_notice
 from tenants.services.senders import SENDERS
 from tests.doubles.receiver import Received, Receiver
 from tests.factories import make_tenant
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -140,7 +144,6 @@ def test_a_delivery_is_given_up_after_a_day(receiver: Receiver) -> None:
     assert delivery.state == "failed"
     assert 15 <= attempts <= 40
     assert GIVE_UP_SECONDS * 0.8 < (now - delivery.created_at).total_seconds() <= GIVE_UP_SECONDS + 1
-    receiver.__init__()  # type: ignore[misc]  # so that the fixture has something to close
 
 
 @pytest.mark.usefixtures("inside")
@@ -153,6 +156,30 @@ def test_a_delivery_whose_sender_died_is_sent_by_another(receiver: Receiver) -> 
     assert send(now + timedelta(seconds=1)) == 0
     assert send(now + timedelta(seconds=deliveries.CLAIM_SECONDS + 1)) == 1
     assert Delivery.objects.get().state == "delivered"
+
+
+@pytest.mark.usefixtures("inside")
+@pytest.mark.django_db(transaction=True)
+def test_a_delivery_in_flight_when_its_worker_is_killed_is_made_by_another(receiver: Receiver) -> None:
+    tenant = make_tenant()
+    webhooks.create_webhook(tenant, url=receiver.url, actor=SYSTEM)
+    notify(tenant)
+    receiver.answering.clear()
+    run = "import django; django.setup(); from tenants.tasks import send_deliveries; send_deliveries()"
+    environ = {**os.environ, "GATEHOUSE_WEBHOOK_ALLOW_PRIVATE": "true"}
+    worker = subprocess.Popen([sys.executable, "-c", run], env=environ)
+    try:
+        wait_until(lambda: len(receiver.received) == 1, "the worker's attempt", deadline_seconds=30)
+    finally:
+        worker.kill()
+        worker.wait()
+        receiver.answering.set()
+    assert send() == 0
+    assert send(timezone.now() + timedelta(seconds=deliveries.CLAIM_SECONDS + 1)) == 1
+    first, second = receiver.received
+    assert first.headers["webhook-id"] == second.headers["webhook-id"] == json.loads(second.body)["id"]
+    delivery = Delivery.objects.get()
+    assert (delivery.state, delivery.attempts) == ("delivered", 2)
 
 
 @pytest.mark.usefixtures("inside")
