@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from core import request_context
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:
@@ -17,8 +19,9 @@ class Actor:
 SYSTEM: Final = Actor("system")
 
 
-def user_actor(user_id: UUID, *, request_id: str = "") -> Actor:
-    return Actor("user", user_id, request_id)
+def user_actor(user_id: UUID, *, request_id: str | None = None) -> Actor:
+    """A person; `request_id` is that of the web request under way where it is not said."""
+    return Actor("user", user_id, request_context.request_id.get() if request_id is None else request_id)
 
 
 def node_actor(node_id: UUID) -> Actor:

@@ -1,7 +1,8 @@
 """One name for each request of the web process: on its answer, in its log lines and in its audit rows."""
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import structlog
@@ -9,6 +10,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from core import request_context
 from core.ids import uuid7
 
 HEADER: Final = "X-Request-Id"
@@ -46,12 +48,24 @@ class RequestIdMiddleware:
     def __call__(self, request: HttpRequest) -> Any:
         if iscoroutinefunction(self):
             return self._answer(request)
-        with structlog.contextvars.bound_contextvars(request_id=request_id_of(request)):
+        with _named(request):
             return _marked(self._next(request), request)
 
     async def _answer(self, request: HttpRequest) -> HttpResponseBase:
-        with structlog.contextvars.bound_contextvars(request_id=request_id_of(request)):
+        with _named(request):
             return _marked(await self._next(request), request)
+
+
+@contextlib.contextmanager
+def _named(request: HttpRequest) -> Iterator[None]:
+    """Log lines and audit rows that are written inside carry the request's id."""
+    name = request_id_of(request)
+    before = request_context.request_id.set(name)
+    try:
+        with structlog.contextvars.bound_contextvars(request_id=name):
+            yield
+    finally:
+        request_context.request_id.reset(before)
 
 
 def _marked(response: HttpResponseBase, request: HttpRequest) -> HttpResponseBase:

@@ -23,8 +23,8 @@ from core.api.request_ids import RequestIdMiddleware, request_id_of
 from core.models import IdempotencyRecord
 from core.refusals import Conflict, InvalidInput
 from tenants.api.base import ControlView
-from tenants.models import AuditEvent, User
-from tests.factories import make_user
+from tenants.models import AuditEvent, TenantRole, User
+from tests.factories import make_member, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -218,3 +218,11 @@ def test_the_id_reaches_the_answer_and_the_audit_log(client: Client) -> None:
     assert (answer.status_code, answer["X-Request-Id"]) == (201, "from-outside")
     assert AuditEvent.objects.get(action="tenant.created").request_id == "from-outside"
     assert client.get("/login/")["X-Request-Id"]
+
+
+def test_pages_name_their_request_in_the_audit_log_too(client: Client) -> None:
+    owner = make_member(make_tenant("acme"), role=TenantRole.OWNER)
+    client.force_login(owner)
+    answer = client.post("/t/acme/keys/new/", {"name": "k"})
+    written = AuditEvent.objects.filter(actor_id=owner.pk).values_list("request_id", flat=True)
+    assert set(written) == {answer["X-Request-Id"]}
