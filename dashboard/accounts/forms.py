@@ -7,7 +7,12 @@ from allauth.mfa.base.forms import AuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as ReauthenticateByCodeForm
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import SECRET_SESSION_KEY, generate_totp_secret
-from allauth.mfa.webauthn.forms import AddWebAuthnForm
+from allauth.mfa.webauthn.forms import (
+    AddWebAuthnForm,
+    AuthenticateWebAuthnForm,
+    LoginWebAuthnForm,
+    ReauthenticateWebAuthnForm,
+)
 from django import forms
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.core.exceptions import ValidationError
@@ -116,8 +121,41 @@ class AppForm(ActivateTOTPForm):  # type: ignore[misc]
             return None
 
 
+_NONSENSE: Final = (ValueError, TypeError, KeyError, AttributeError)
+"""What the reader of passkeys raises for answers that no browser gives."""
+
+
+class _PasskeyProof(AuthenticateWebAuthnForm):  # type: ignore[misc]
+    def clean_credential(self) -> Any:
+        """Raises ValidationError for what is no proof, however it is wrong."""
+        try:
+            return super().clean_credential()
+        except _NONSENSE as error:
+            raise ValidationError(WRONG_CODE, code="incorrect_code") from error
+
+
+class SecondPasskeyForm(_PasskeyProof):
+    """A passkey as the second step of logging in."""
+
+
+class LoginPasskeyForm(_PasskeyProof, LoginWebAuthnForm):  # type: ignore[misc]
+    """A passkey that logs in on its own."""
+
+
+class ConfirmPasskeyForm(_PasskeyProof, ReauthenticateWebAuthnForm):  # type: ignore[misc]
+    """A passkey before something sensitive."""
+
+
 class PasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
     """A passkey: one that browsers find by themselves, so that it logs in without an address."""
+
+    def clean(self) -> dict[str, Any]:
+        """Raises ValidationError for what is no passkey, however it is wrong."""
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        except _NONSENSE as error:
+            raise ValidationError(WRONG_CODE, code="incorrect_code") from error
+        return cleaned
 
     passwordless = None  # always so
     name = forms.CharField(

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from dashboard.accounts.forms import SecondFactorForm
+from dashboard.accounts.forms import LoginPasskeyForm, SecondFactorForm, SecondPasskeyForm
 from dashboard.login_guard import PAUSE_SECONDS
 from tenants import services
 from tenants.models import LoginLink, User
@@ -31,6 +31,7 @@ class SecondFactorView(AuthenticateView):  # type: ignore[misc]  # allauth publi
     """Asks for a code or a passkey of someone whose password was right."""
 
     form_class = SecondFactorForm
+    webauthn_form_class = SecondPasskeyForm
     template_name = "accounts/second_factor.html"
 
     def form_invalid(self, form: Any) -> HttpResponse:
@@ -43,6 +44,8 @@ class SecondFactorView(AuthenticateView):  # type: ignore[misc]  # allauth publi
 
 class PasskeyLoginView(LoginWebAuthnView):  # type: ignore[misc]
     """GET tells the script what to ask the browser for; POST takes what it answered."""
+
+    form_class = LoginPasskeyForm
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response: HttpResponse = super().get(request, *args, **kwargs)

@@ -46,7 +46,9 @@ class IssuerOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # 
         told = self._fetch_user_info(token.token) if self.openid_config.get("userinfo_endpoint") else {}
         if told and told.get("sub") != claims["sub"]:  # OpenID Connect Core 5.3.2
             raise OAuth2Error("the provider's user information is someone else's")
-        return self.get_provider().sociallogin_from_response(request, {"userinfo": told, "id_token": claims})
+        login = self.get_provider().sociallogin_from_response(request, {"id_token": claims, "userinfo": told})
+        login.claims = {**told, **claims}  # the ID token, which is signed, wins
+        return login
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
         """The address that the provider knows us by: behind a proxy the request's own is another."""
@@ -91,15 +93,13 @@ class IssuerProvider(OpenIDConnectProvider):  # type: ignore[misc]
 
     oauth2_adapter_class = IssuerOAuth2Adapter
 
+    def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Nothing: claims are personal, and nothing reads them later."""
+        return {}
+
     def extract_uid(self, data: dict[str, Any]) -> str:
         claims = data["id_token"]
         return str(subject_uuid(claims["iss"], claims["sub"]))
-
-
-def all_claims(login: SocialLogin) -> dict[str, Any]:
-    """What the provider says of the person. The ID token, which is signed, wins over the user information."""
-    data = login.account.extra_data
-    return {**data.get("userinfo", {}), **data.get("id_token", {})}
 
 
 def admit(request: HttpRequest, login: SocialLogin) -> None:
@@ -109,15 +109,12 @@ def admit(request: HttpRequest, login: SocialLogin) -> None:
     provider has verified it; nobody is made unless they are invited or a role mapping knows them. Raises
     ImmediateHttpResponse with a page that says why not.
     """
-    claims = all_claims(login)
-    login.account.extra_data = {}  # claims are personal, and nothing reads them later
+    claims: dict[str, Any] = login.claims
     if login.state.get("process", "login") != "login":
         raise _refused(request, "connect")
     with transaction.atomic():
         if not login.is_existing:
             login.connect(request, _person_of(request, claims))
-        else:
-            login.account.save(update_fields=["extra_data"])
         user = login.user
         assert isinstance(user, User)
         if user.is_active:

@@ -26,6 +26,7 @@ from dashboard.accounts.forms import (
     AppForm,
     ChangePasswordForm,
     ConfirmCodeForm,
+    ConfirmPasskeyForm,
     ConfirmPasswordForm,
     NewPasswordForm,
     PasskeyForm,
@@ -69,6 +70,7 @@ class ConfirmCodeView(CodeReauthenticateView):  # type: ignore[misc]
 
 
 class ConfirmPasskeyView(ReauthenticateWebAuthnView):  # type: ignore[misc]
+    form_class = ConfirmPasskeyForm
     template_name = "accounts/confirm.html"
 
     def form_invalid(self, form: Any) -> HttpResponse:

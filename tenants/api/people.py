@@ -23,6 +23,7 @@ from tenants.api.base import ControlView
 from tenants.models import PlatformRole, RoleMapping, Tenant, TenantRole, User
 from tenants.policies.roles import Action, Object
 from tenants.reads import people
+from tenants.services.people import login_link
 
 
 class PersonSerializer(serializers.ModelSerializer[User]):
@@ -43,6 +44,21 @@ class PersonChangeSerializer(serializers.Serializer[Any]):
     platform_role = serializers.ChoiceField(choices=PlatformRole.choices, required=False, allow_blank=True)
     is_active = serializers.BooleanField(required=False)
     display_name = serializers.CharField(required=False, allow_blank=True, max_length=120)
+
+
+class NewPersonSerializer(serializers.Serializer[Any]):
+    email = serializers.CharField(max_length=254)
+    display_name = serializers.CharField(required=False, default="", allow_blank=True, max_length=120)
+    platform_role = serializers.ChoiceField(choices=PlatformRole.choices, required=False, default="", allow_blank=True)
+
+
+class PersonWithSecretSerializer(PersonSerializer):
+    """The answer to a person's creation: the only place where their link is."""
+
+    secret = serializers.URLField(read_only=True, help_text="The link that logs them in, once, for a day.")
+
+    class Meta(PersonSerializer.Meta):
+        fields = (*PersonSerializer.Meta.fields, "secret")  # type: ignore[assignment]  # one more than the base's
 
 
 class PeopleQuery(Query):
@@ -74,7 +90,7 @@ class NewRoleMappingSerializer(serializers.Serializer[Any]):
     )
 
 
-class PersonListView(ControlView, ListAPIView[User]):
+class PersonListView(IdempotentCreate, ControlView, ListAPIView[User]):
     """Everyone who can log in; for platform roles."""
 
     serializer_class = PersonSerializer
@@ -90,6 +106,17 @@ class PersonListView(ControlView, ListAPIView[User]):
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Newest first."""
         return super().get(request, *args, **kwargs)
+
+    @extend_schema(request=NewPersonSerializer, responses={201: PersonWithSecretSerializer})
+    def post(self, request: Request) -> Response:
+        """Make someone who works for the platform; superusers only. Members of tenants are invited instead.
+
+        The answer is the only place where the link is with which they come in and set a password.
+        """
+        platform_access(request, Action.CREATE, Object.PERSON)
+        new = services.create_person(actor=self.actor, **self.parsed(NewPersonSerializer))
+        body = {**PersonSerializer(_person(new.link.user_id)).data, "secret": login_link(new.secret)}
+        return Response(body, status=status.HTTP_201_CREATED, headers={"Cache-Control": "no-store"})
 
 
 class PersonView(ControlView):

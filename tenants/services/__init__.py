@@ -23,6 +23,7 @@ from tenants.services.people import (
     change_password,
     change_person,
     create_login_link,
+    create_person,
     reset_second_factor,
     use_login_link,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "create_api_key",
     "create_invitation",
     "create_login_link",
+    "create_person",
     "create_role_mapping",
     "create_tenant",
     "create_token_issuer",

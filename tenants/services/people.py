@@ -7,7 +7,9 @@ from typing import Final
 from uuid import UUID
 
 from allauth.mfa.models import Authenticator
+from django.conf import settings
 from django.db import transaction
+from django.urls import reverse
 from django.utils import timezone
 
 from tenants.actor import Actor, user_actor
@@ -15,8 +17,11 @@ from tenants.digests import digest_secret
 from tenants.models import LoginLink, PlatformRole, RoleSource, User
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
+from tenants.services.tenants import create_user
 
 LINK_LIFE: Final = timedelta(minutes=15)
+FIRST_LINK_LIFE: Final = timedelta(days=1)
+"""Of the link with which someone new sets a password."""
 _SECRET_BYTES: Final = 32
 
 
@@ -99,13 +104,31 @@ def change_password(user_id: UUID, password: str, *, actor: Actor) -> User:
 
 
 @transaction.atomic
-def create_login_link(user: User, *, actor: Actor) -> NewLoginLink:
-    """A link that logs in once, within LINK_LIFE; earlier ones of the person stop working."""
+def create_login_link(user: User, *, actor: Actor, life: timedelta = LINK_LIFE) -> NewLoginLink:
+    """A link that logs in once, within `life`; earlier ones of the person stop working."""
     LoginLink.objects.filter(user=user, used_at__isnull=True).delete()
     secret = secrets.token_urlsafe(_SECRET_BYTES)
-    link = LoginLink.objects.create(user=user, digest=digest_secret(secret), expires_at=timezone.now() + LINK_LIFE)
+    link = LoginLink.objects.create(user=user, digest=digest_secret(secret), expires_at=timezone.now() + life)
     record_audit("login_link.created", subject=link, actor=actor, after={"user": str(user.pk)})
     return NewLoginLink(link, secret)
+
+
+@transaction.atomic
+def create_person(*, email: str, display_name: str, platform_role: str, actor: Actor) -> NewLoginLink:
+    """Someone with a platform role, and the link with which they come in the first time.
+
+    Raises InvalidInput for a wrong or taken address and an unknown role.
+    """
+    user = create_user(
+        email=email.strip(), password=None, display_name=display_name.strip(), platform_role=platform_role, actor=actor
+    )
+    return create_login_link(user, actor=actor, life=FIRST_LINK_LIFE)
+
+
+def login_link(secret: str) -> str:
+    """The address that its person opens."""
+    path: str = reverse("login-link", args=[secret])
+    return settings.GATEHOUSE.public_web_url.rstrip("/") + path
 
 
 @transaction.atomic

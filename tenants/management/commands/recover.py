@@ -3,16 +3,14 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
-from django.urls import reverse
 
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import PlatformRole, User
 from tenants.services import InvalidInput
-from tenants.services.people import LINK_LIFE
+from tenants.services.people import LINK_LIFE, login_link
 
 
 class Command(BaseCommand):
@@ -35,8 +33,7 @@ class Command(BaseCommand):
                 raise CommandError(f"The account {email} is switched off; a superuser can switch it on.")
             services.reset_second_factor(user.pk, actor=SYSTEM)
             new = services.create_login_link(user, actor=SYSTEM)
-        path: str = reverse("login-link", args=[new.secret])
-        self.stdout.write(settings.GATEHOUSE.public_web_url.rstrip("/") + path)
+        self.stdout.write(login_link(new.secret))
         minutes = int(LINK_LIFE.total_seconds() // 60)
         self.stderr.write(f"The link logs {email} in once, within {minutes} minutes. Their second factor is reset.")
 

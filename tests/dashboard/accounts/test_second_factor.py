@@ -286,3 +286,56 @@ def test_a_bad_new_password_is_refused(client: Client, first: str, second: str, 
     answer = client.post("/security/password/", form)
     assert answer.status_code == 422
     assert why in answer.content.decode()
+
+
+def test_who_has_no_password_confirms_with_a_code(client: Client, clock: Clock) -> None:
+    olga = with_app(person("olga"))
+    olga.set_unusable_password()
+    olga.save()
+    client.force_login(olga)
+    led = client.get("/security/passkeys/add/")["Location"]
+    assert led.startswith("/security/confirm/code/?next=")
+    assert "not right" in client.post(led, {"code": "000000"}).content.decode()
+    assert client.post(led, {"code": clock.code()})["Location"] == "/security/passkeys/add/"
+    assert client.get("/security/passkeys/add/").status_code == 200
+
+
+def test_who_has_neither_sets_one_up_without_confirming(client: Client) -> None:
+    olga = person("olga")
+    olga.set_unusable_password()
+    olga.save()
+    client.force_login(olga)
+    assert client.get("/security/app/").status_code == 200
+    assert "have no password here" in client.get("/security/password/").content.decode()
+
+
+NONSENSE = [
+    "", "null", "[]", "{}", "1", '"x"', "{", '{"id": 1}', '{"response": []}', '{"response": {"userHandle": 1}}',
+    '{"id": "AA", "rawId": "AA", "type": "public-key", "response": {"userHandle": "AA"}}',
+    '{"id": "AA", "rawId": "AA", "type": "public-key", "response": {"clientDataJSON": "AA", "authenticatorData": "AA", '
+    '"signature": "AA", "userHandle": "AA", "attestationObject": "AA"}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("credential", NONSENSE)
+def test_a_passkey_that_is_nonsense_lets_nobody_in_and_is_not_added(client: Client, credential: str) -> None:
+    client.get("/login/passkey/", headers={"accept": "application/json"})
+    answer = client.post("/login/passkey/", {"credential": credential})
+    assert (answer.status_code, answer["Location"]) == (302, "/login/")
+    assert not is_in(client)
+    client.force_login(person("olga"))
+    confirm(client)
+    client.get("/security/passkeys/add/")
+    answer = client.post("/security/passkeys/add/", {"credential": credential, "name": "x"})
+    assert answer.status_code == 200
+    assert "could not be added" in answer.content.decode()
+    assert not Authenticator.objects.exists()
+
+
+@pytest.mark.parametrize("credential", NONSENSE)
+def test_nonsense_is_no_second_factor_and_confirms_nothing(client: Client, credential: str) -> None:
+    with_app(person("olga"))
+    password(client)
+    client.get("/login/second-factor/")
+    assert client.post("/login/second-factor/", {"credential": credential}).status_code == 200
+    assert not is_in(client)

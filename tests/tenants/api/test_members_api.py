@@ -248,3 +248,30 @@ def test_what_is_wrong_with_a_mapping_is_named(root: APIClient, acme: Tenant, bo
     refused = root.post("/api/role-mappings/", body, format="json")
     assert (refused.status_code, list(refused.json()["errors"])) == (400, [field])
     assert not RoleMapping.objects.exists()
+
+
+def test_someone_new_of_the_platform_comes_in_by_their_link(root: APIClient) -> None:
+    body = {"email": "Olga@Example.org", "display_name": "Olga", "platform_role": "operator"}
+    made = root.post("/api/people/", body, format="json")
+    assert (made.status_code, made.json()["email"], made.json()["platform_role"]) == (
+        201,
+        "olga@example.org",
+        "operator",
+    )
+    web = Client()
+    answer = web.post(made.json()["secret"].removeprefix("http://127.0.0.1:8000"))
+    assert answer["Location"] == "/security/password/"
+    assert web.get("/console/overview/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"email": "nothing"}, "email"),
+        ({"email": "root@example.org"}, "email"),
+        ({"email": "x@y.z", "platform_role": "boss"}, "platform_role"),
+    ],
+)
+def test_what_is_wrong_with_someone_new_is_named(root: APIClient, body: dict[str, Any], field: str) -> None:
+    refused = root.post("/api/people/", body, format="json")
+    assert (refused.status_code, list(refused.json()["errors"])) == (400, [field])
