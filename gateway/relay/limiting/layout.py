@@ -24,8 +24,8 @@ Counters, named without P
 -------------------------
 
 - `c:{limit hex}:{period's start}`, hash: `used`, `held`, `free` (part of `held`), `end` (of the period), `refused`
-  (when it last refused what it would have room for if it were empty). Expires two days after the period's end.
-  used + held <= amount.
+  (when it last refused what it would have room for if it were empty). Expires two days after the period's end. used +
+  held <= amount.
 - `w:{limit hex}`, hash: a field for each second with its count, `used` (their sum), `head` (the oldest second that
   may have a field), `last` (the newest), `held`. A count leaves 61 s after its second. used + held <= amount.
 - `b:{limit hex}`, hash: `level` (units, with a fraction), `at` (microseconds: when the level was that), `held`
@@ -55,9 +55,10 @@ deletes `gen` when they differ: counters out of an old file are not trusted. (No
 
 1. Keeper finds `gen` missing: removes every key under P but its own, then writes `gen` with a new id, state
    `rebuilding`, `since` and `run`.
-2. Processes look each 0.25 s while they have no generation. In `rebuilding` a process *joins*: it is entered in
-   `procs`, and declares as `held` of each counter the sum of its open reservations and of those settled whose
-   sequence the ledger has not acknowledged to it. Nothing is granted (503). Buckets: nothing is declared yet.
+2. Processes say a word each 0.5 s at least, and so hear of it; then they look each 0.25 s. In `rebuilding` a process
+   *joins*: it is entered in `procs`, and declares as `held` of each counter the sum of its open reservations and of
+   those settled whose sequence the ledger has not acknowledged to it. Nothing is granted (503). Buckets: nothing is
+   declared yet.
 3. Keeper waits at least 1 s from `since`, then reads the ledger *in one database snapshot*: the mark of each process
    (tenants' ledger marks, 0 without rows) and the sums of all rows up to it since the period's start (and not before
    the limit's `counts_from`). It writes `used` and `end` of calendar counters, seconds, `used`, `head`, `last` of
@@ -93,7 +94,9 @@ AREA: Final = "lim:"
 """After the installation's prefix."""
 
 LAPSE_SECONDS: Final = 10
-RENEW_SECONDS: Final = 3.0
+RENEW_SECONDS: Final = 0.5
+"""Much less than the lapse: a process has to hear of a lost generation, and join the next, while that is rebuilt."""
+
 SPEND_SECONDS: Final = 8.0
 """How long after a renewal (asked, not answered) slices may be spent; before the lapse, by any clock."""
 

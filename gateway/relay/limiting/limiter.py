@@ -162,6 +162,8 @@ class ValkeyLimiter:
                     continue
                 return self._take_apart(plan, units)
             missing = plan.missing(units)
+            if not any(missing):
+                return self._book.take(plan, units, int(self._valkey_now()))
             session, sent = self._session, self._monotonic()
             recall = any(account.quiet_until <= sent for account in plan.accounts)
             try:
@@ -236,7 +238,8 @@ class ValkeyLimiter:
             account, need = asked[index]
             account.left = left
             account.near = True
-            found.append(Refused(account, need, left, used, held, float(reset), hope))
+            settled = min(held, account.consumed)  # known here to be used, and told in a moment
+            found.append(Refused(account, need, left, used + settled, held - settled, float(reset), hope))
         return found
 
     async def _wait_joined(self) -> None:
@@ -282,7 +285,8 @@ class ValkeyLimiter:
             delay = max(0.0, self._reported_at + _SPACING_SECONDS - now)
             await asyncio.sleep(min(delay, _SPACING_SECONDS))
             return
-        timer = loop.call_later(max(0.0, min(self._rotate_at - now, ROTATION_SECONDS)), self._due.set)
+        due = min(self._rotate_at, self._renew_at)
+        timer = loop.call_later(max(0.0, min(due - now, ROTATION_SECONDS)), self._due.set)
         try:
             await self._due.wait()
         finally:

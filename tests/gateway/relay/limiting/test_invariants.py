@@ -5,18 +5,27 @@ was admitted. The real Valkey is asked after every step.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from core.embedded.valkey import ValkeyServer
 from core.errors import QuotaExceeded, RateLimited, StateStoreUnavailable
 from gateway.relay.limiting import limiter as limiter_module
 from gateway.relay.limiting.base import NOTHING, Charge
 from gateway.relay.limiting.book import Held
+from gateway.relay.limiting.layout import counter_of
 from gateway.relay.limiting.limiter import State
 from gateway.relay.rows import LimitRow
 from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit
@@ -53,13 +62,6 @@ class Admitted:
         if limit.metric == "concurrency":
             return 0 if self.ended else 1
         return COUNTED[limit.metric](self.used if self.used is not None else self.bound)
-
-
-@dataclass
-class Ledger:
-    """Rows that a keeper would find: (process, sequence) -> request."""
-
-    rows: dict[tuple[str, int], Admitted] = field(default_factory=dict)
 
 
 class LimitsMachine(RuleBasedStateMachine):
@@ -160,7 +162,9 @@ class LimitsMachine(RuleBasedStateMachine):
             if process.limiter._state is not State.JOINED:
                 self.run(process.limiter.join())
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 2.5, 9.0, 30.0, 61.0]), asleep=st.sets(st.integers(0, PROCESSES - 1)))
+    @rule(
+        seconds=st.sampled_from([0.1, 1.0, 2.5, 9.0, 30.0, 58.0, 61.0]), asleep=st.sets(st.integers(0, PROCESSES - 1))
+    )
     def pass_time(self, seconds: float, asleep: set[int]) -> None:
         """Some processes sleep through it."""
         while seconds > 0:
@@ -197,6 +201,48 @@ class LimitsMachine(RuleBasedStateMachine):
         self.run(process.client.close())
         self.processes[number] = self._new()
 
+    @rule(data=st.data())
+    def lose_everything(self, data: st.DataObject) -> None:
+        """Valkey forgets; a keeper builds anew out of a ledger that is behind each process by so many rows."""
+        client, area = self.counters.client, self.counters.area
+        self.counters.lose()
+        self.counters.begin("rebuilding")
+        self.times.advance(0.5)  # processes hear of it
+        marks: dict[str, int] = {}
+        for process in self.processes:
+            assert process.store is not None
+            process.store.drop_calls = process.store.drop_answers = 0
+            marks[process.id.hex] = data.draw(st.integers(0, process.sequence))
+            process.limiter.acknowledged(data.draw(st.integers(0, marks[process.id.hex])))
+            self.wake(process)
+        if data.draw(st.booleans()):
+            for request in [r for r in self.requests if r.known and not r.ended][:3]:
+                self.end(request, None)
+        for limit in self.limits.values():
+            for request in self.requests:
+                mark = marks.get(request.process.id.hex)  # a dead process's rows are all in the ledger
+                if limit not in request.limits or (mark is not None and not 0 < request.sequence <= mark):
+                    continue
+                units = request.counts(limit)
+                if limit.window in ("day", "month"):
+                    counter = counter_of(limit, request.at)
+                    client.hincrby(area + counter.name, "used", units)
+                    client.hset(area + counter.name, "end", counter.end)
+                elif limit.window == "minute" and units and request.at >= self.times.now - 60:
+                    key, second = f"{area}w:{limit.id.hex}", int(request.at)
+                    client.hincrby(key, str(second), units)
+                    client.hincrby(key, "used", units)
+                    client.hset(key, mapping={"last": int(self.times.now), "head": int(self.times.now) - 60})
+            if limit.window == "bucket":
+                fields = {"level": 0, "at": round(self.times.now * 1e6)}
+                client.hset(f"{area}b:{limit.id.hex}", mapping=fields)
+        for process_hex, mark in marks.items():
+            client.hset(area + "marks", process_hex, mark)
+        client.hset(area + "gen", "state", "ready")
+        for process in self.processes:
+            self.wake(process)
+            assert process.limiter._state is State.JOINED
+
     @rule()
     def resolve_orphans(self) -> None:
         """As the keeper does, of processes that are gone: open requests are held to have used their bound."""
@@ -223,8 +269,6 @@ class LimitsMachine(RuleBasedStateMachine):
         return next(limit for limit in self.limits.values() if limit.id.hex == limit_hex), int(start)
 
     def _start(self, limit: LimitRow, at: float) -> int:
-        from gateway.relay.limiting.layout import counter_of
-
         return counter_of(limit, at).start
 
     # What must hold
@@ -323,12 +367,10 @@ class LimitsMachine(RuleBasedStateMachine):
 def test_nothing_is_overspent_or_leaked(server: ValkeyServer) -> None:
     global _server
     _server = server
-    from hypothesis.stateful import run_state_machine_as_test
-
     run_state_machine_as_test(
         LimitsMachine,
         settings=settings(
-            max_examples=60,
+            max_examples=int(os.environ.get("GATEHOUSE_TEST_EXAMPLES", "30")),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

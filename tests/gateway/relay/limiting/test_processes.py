@@ -221,10 +221,12 @@ async def test_a_process_that_was_thought_dead_says_what_it_holds(
     running = await frozen.reserve(limits, Charge(100, 0))
     await alive.live(times, 12)
     assert counters.client.smembers(counters.area + "orphans") == {frozen.id.hex}
+    swept = counters.counter("w", minute)["used"]
     other = await alive.reserve([gate], ONE)
     assert frozen.limiter.reserve_now(limits, Charge(1, 0)) is None  # its slices are void
     assert await frozen.limiter.join()
     assert not counters.client.exists(counters.area + "orphans", counters.area + f"o:{frozen.id.hex}")
+    assert counters.counter("w", minute)["used"] == swept  # what it spent of a slice was counted with the slice
     counted = counters.counter("c", budget)
     assert (counted["used"], counted["held"]) == (180, 100)
     assert counters.counter("s", gate)["held"] == 2
@@ -309,3 +311,42 @@ async def test_what_was_sent_before_a_new_look_is_not_heard(
     before = counters.counter("c", limit)
     assert (await call(*report))[0] == "swept"  # type: ignore[arg-type]
     assert counters.counter("c", limit) == before
+
+
+async def test_slices_are_void_as_soon_as_it_is_known(pair: tuple[Times, Process, Process], counters: Counters) -> None:
+    _, process, alive = pair
+    limits = [a_limit("requests", "day", amount=100_000)]
+    for _ in range(10):
+        process.settle(await process.reserve(limits, ONE), ONE)
+    counters.lapse(process.id)
+    await alive.limiter.join()  # sweeps
+    assert process.limiter.reserve_now(limits, ONE)  # it cannot know
+    await process.limiter.tell(rotate=False)
+    assert process.limiter.reserve_now(limits, ONE) is None
+
+
+async def test_a_grant_of_before_a_new_start_is_asked_for_again(
+    pair: tuple[Times, Process, Process], counters: Counters
+) -> None:
+    """What was granted before the process declared what it holds is not in what it declared."""
+    _, process, _ = pair
+    assert process.store is not None
+    limit = a_limit("tokens", "day", amount=1_000)
+    call, granted, on = process.store.call, asyncio.Event(), asyncio.Event()
+
+    async def slow(*arguments: object, **options: object) -> list[object]:
+        answer = await call(*arguments, **options)  # type: ignore[arg-type]
+        if not granted.is_set():
+            granted.set()
+            await on.wait()
+        return answer
+
+    process.store.call = slow  # type: ignore[method-assign, assignment]
+    asking = asyncio.create_task(process.reserve([limit], Charge(400, 0)))
+    await granted.wait()
+    assert counters.counter("c", limit)["held"] == 400
+    assert await process.limiter.join()
+    assert counters.counter("c", limit).get("held", 0) == 0
+    on.set()
+    await asking
+    assert counters.counter("c", limit)["held"] == 400
