@@ -279,8 +279,11 @@ def worth_counting(refusal: RateLimited | QuotaExceeded, size: Size, bound: Char
     """Whether a smaller bound of the prompt may pass: a budget that is used up makes no engine count."""
     if refusal.metric == _MONEY:
         return refusal.lacking < bound.micros
+    if refusal.metric not in ("tokens", "input_tokens"):
+        return False
     fewest = size.text_bytes // _MOST_BYTES_PER_TOKEN
-    return refusal.metric in ("tokens", "input_tokens") and refusal.lacking <= bound.input_tokens - fewest
+    # Without a time to come back the bound alone is more than the limit: that is not to be said of the request.
+    return refusal.retry_after_seconds is None or refusal.lacking <= bound.input_tokens - fewest
 
 
 def release(reservation: Reservation) -> None:

@@ -200,14 +200,16 @@ class Case:
 
     # Engines
 
-    def serve(self, *scripts: Script, endpoints: int = 1, name: str = "case", credential: str = "") -> Served:
+    def serve(
+        self, *scripts: Script, endpoints: int = 1, name: str = "case", credential: str = "", exactly: str = ""
+    ) -> Served:
         """A new model on new engines that both doors know. The scripts are taken in turn, whichever is asked.
 
-        `credential`: the variable that holds the engines' own key.
+        `credential`: the variable that holds the engines' own key; `exactly`: the model's name, where it matters.
         """
         play = _in_turn(scripts)
         doubles = [self.engines.start(play) for _ in range(endpoints)]
-        model = f"{name}-{next(_numbers)}"
+        model = exactly or f"{name}-{next(_numbers)}"
         with transaction.atomic():  # or a door might know one of them already, and not the others
             instances = [
                 attach_engine(
