@@ -23,6 +23,7 @@ from tenants.models import (
     Membership,
     PlatformRole,
     Price,
+    RoleSource,
     Tenant,
     UsageRecord,
     User,
@@ -54,6 +55,9 @@ class PersonAdmin(BreakGlassAdmin, _UserAdmin):
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         obj.is_staff = obj.is_superuser = obj.platform_role == PlatformRole.SUPERUSER
+        if {"platform_role", "is_active"} & set(form.changed_data):  # as the service does it
+            obj.platform_role_source = RoleSource.MANUAL
+            obj.sessions_ended += 1
         super().save_model(request, obj, form, change)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:

@@ -67,10 +67,13 @@ def test_a_person_made_by_hand_can_log_in_and_has_the_rights_of_their_role(root:
     made = User.objects.get(email="lin@example.test")
     assert (made.is_staff, made.is_superuser) == (True, True)
     assert Client().login(username="LIN@example.test", password=PASSWORD)
+    (theirs := Client()).force_login(made)
+    assert theirs.get("/console/overview/").status_code == 200
     change = {"email": made.email, "platform_role": "operator", "is_active": "on"}
     assert root.post(f"/backoffice/tenants/user/{made.pk}/change/", change).status_code == 302
     made.refresh_from_db()
     assert (made.platform_role, made.is_staff, made.is_superuser) == ("operator", False, False)
+    assert theirs.get("/console/overview/").status_code == 302
 
 
 def test_a_password_set_by_hand_is_audited_without_it(root: Client) -> None:
