@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -229,17 +229,28 @@ def _reported(client: "redis.Redis", prefix: str) -> Iterator[tuple[str, int]]:
 
 
 class Spenders:
-    """Clients in parallel, spread over budgets; a tenth leave in the middle. They end when refused for good."""
+    """Clients in parallel, spread over budgets (all, or those of `of`); a tenth leave in the middle.
+
+    They end when refused for good.
+    """
 
     def __init__(
-        self, house: SpendingHouse, *, clients: int, refusals: int = 3, until: Callable[[], bool] | None = None
-    ):
-        self.told = {name: Told() for name in house.budgets}
+        self,
+        house: SpendingHouse,
+        *,
+        clients: int,
+        refusals: int = 3,
+        pause_seconds: float = 0.0,
+        of: Sequence[str] = (),
+        until: Callable[[], bool] | None = None,
+    ) -> None:
+        names = of or [*house.budgets]
+        self.told = {name: Told() for name in names}
         self._house = house
         self._refusals = refusals
+        self._pause_seconds = pause_seconds
         self._until = until
         self._lock = threading.Lock()
-        names = [*house.budgets]
         self._threads = [
             threading.Thread(target=self._spend, args=(house.budgets[names[number % len(names)]], number))
             for number in range(clients)
@@ -277,8 +288,9 @@ class Spenders:
                 refused += 1
             elif word == "200":
                 refused = 0
-            if word not in ("200", "left"):
-                time.sleep(0.05)
+            pause = self._pause_seconds if word in ("200", "left") else 0.05
+            if pause:
+                time.sleep(pause)
         if client is not None:
             client.close()
 

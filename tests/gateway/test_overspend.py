@@ -89,7 +89,7 @@ def test_budgets_are_spent_to_the_end_and_not_beyond(spending: SpendingHouse, re
 
     # What it held is given back once it is known what it did; then the rest can be spent.
     wait_until(lambda: len(spending.spools()) == 2, "another process has taken its spool over", seconds=30)
-    wait_until(spending.orphans, "what it held is told apart", seconds=30)
+    wait_until(lambda: bool(spending.orphans()), "what it held is told apart", seconds=30)
     spending.all_in_ledger()
     spending.reconcile()
     assert not spending.orphans()
