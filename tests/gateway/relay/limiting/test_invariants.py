@@ -6,7 +6,9 @@ was admitted. The real Valkey is asked after every step.
 
 import asyncio
 import os
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,10 +32,13 @@ from gateway.relay.limiting.limiter import State
 from gateway.relay.rows import LimitRow
 from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit
 
+T = TypeVar("T")
 PROCESSES = 3
 _server: ValkeyServer
-COUNTED = {"requests": lambda c: c.requests, "tokens": lambda c: c.input_tokens + c.output_tokens}
-COUNTED |= {"concurrency": lambda c: 1}
+COUNTED: dict[str, Callable[[Charge], int]] = {
+    "requests": lambda c: c.requests,
+    "tokens": lambda c: c.input_tokens + c.output_tokens,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +112,7 @@ class LimitsMachine(RuleBasedStateMachine):
         self.run(process.limiter.join())
         return process
 
-    def run(self, coroutine):  # type: ignore[no-untyped-def]
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(coroutine)
 
     @rule(

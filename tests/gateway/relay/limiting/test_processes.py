@@ -182,7 +182,8 @@ async def pair(counters: Counters) -> AsyncIterator[tuple[Times, Process, Proces
     processes = [Process(counters, clock=times.local, timed=True) for _ in range(2)]
     for process in processes:
         await process.limiter.join()
-    yield (times, *processes)
+    first, second = processes
+    yield times, first, second
     for process in processes:
         await process.client.close()
 
@@ -303,7 +304,7 @@ async def test_what_was_sent_before_a_new_look_is_not_heard(
         sent.append(arguments)
         return await call(*arguments, **options)  # type: ignore[arg-type]
 
-    process.store.call = record  # type: ignore[method-assign, assignment]
+    process.store.call = record  # type: ignore[method-assign]
     process.settle(held, Charge(100, 0))
     await process.limiter.tell(rotate=False)
     (report,) = sent
@@ -341,7 +342,7 @@ async def test_a_grant_of_before_a_new_start_is_asked_for_again(
             await on.wait()
         return answer
 
-    process.store.call = slow  # type: ignore[method-assign, assignment]
+    process.store.call = slow  # type: ignore[method-assign]
     asking = asyncio.create_task(process.reserve([limit], Charge(400, 0)))
     await granted.wait()
     assert counters.counter("c", limit)["held"] == 400

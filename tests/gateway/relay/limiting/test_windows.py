@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from core.errors import QuotaExceeded, RateLimited
+from core.errors import GatehouseError, QuotaExceeded, RateLimited
 from gateway.relay.limiting.base import NOTHING, Charge
+from gateway.relay.rows import LimitRow
 from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit
 
 ONE = Charge()
@@ -30,7 +31,7 @@ def tokens(incoming: int, outgoing: int = 0) -> Charge:
     return Charge(input_tokens=incoming, output_tokens=outgoing)
 
 
-async def refused(process: Process, limits: list, bound: Charge = ONE) -> RateLimited | QuotaExceeded:  # type: ignore[type-arg]
+async def refused(process: Process, limits: list[LimitRow], bound: Charge = ONE) -> GatehouseError:
     with pytest.raises((RateLimited, QuotaExceeded)) as caught:
         await process.reserve(limits, bound)
     return caught.value

@@ -59,7 +59,7 @@ class Counters:
         self.url = url
         self.prefix = f"{uuid4().hex}:"
         self.area = area(self.prefix)
-        self.client = redis.Redis.from_url(url, decode_responses=True)
+        self.client: Any = redis.Redis.from_url(url, decode_responses=True)
 
     def begin(self, state: str = "ready", *, run: str | None = None) -> str:
         """A new generation."""
