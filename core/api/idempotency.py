@@ -8,6 +8,7 @@ so that a second request is told 409 at once instead of waiting.
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, ClassVar, Final
@@ -26,6 +27,7 @@ from core.refusals import Conflict
 
 RETENTION: Final = timedelta(hours=24)
 _LONGEST_KEY: Final = 255
+_KEY: Final = re.compile("[!-~]+")
 _KEPT_HEADERS: Final = ("ETag", "Location", "Cache-Control")
 
 
@@ -51,8 +53,8 @@ class IdempotentCreate(APIView):
         super().initial(request, *args, **kwargs)
         key = request.headers.get("Idempotency-Key")
         if request.method == "POST" and key is not None:
-            if not 0 < len(key) <= _LONGEST_KEY:
-                raise ValidationError({"Idempotency-Key": [f"1 to {_LONGEST_KEY} characters."]})
+            if len(key) > _LONGEST_KEY or not _KEY.fullmatch(key):
+                raise ValidationError({"Idempotency-Key": [f"1 to {_LONGEST_KEY} characters of ASCII, no blanks."]})
             handler: Callable[..., Response] = getattr(self, "post")  # noqa: B009  # the view's; the mixin has none
             setattr(self, "post", functools.partial(self._once, handler, key))  # noqa: B010
 
