@@ -33,8 +33,16 @@ _REFUSALS: Final = {
 _LIMIT_HEADERS: Final = [
     OpenApiParameter(name, int, OpenApiParameter.HEADER, response=[200, 429], description=text)
     for name, text in {
-        "x-ratelimit-limit-requests": "Requests that the key may make in a minute.",
-        "x-ratelimit-remaining-requests": "Those that are left now.",
+        "x-ratelimit-limit-requests": "Of the limits of requests the one with the least left: how many it allows.",
+        "x-ratelimit-remaining-requests": "Those that are left of it, this one taken off.",
+        "x-ratelimit-limit-tokens": "Of the limits of tokens the one with the least left: how many it allows.",
+        "x-ratelimit-remaining-tokens": "Those that are left of it; the most that this request can use is taken off.",
+    }.items()
+] + [
+    OpenApiParameter(name, str, OpenApiParameter.HEADER, response=[200, 429], description=text)
+    for name, text in {
+        "x-ratelimit-reset-requests": "When all of it is back if nothing more is used, as in 6m0s.",
+        "x-ratelimit-reset-tokens": "The same of the tokens.",
     }.items()
 ]
 
