@@ -173,7 +173,7 @@ class ValkeyLimiter:
             except StoreUnavailable as error:
                 if session == self._session:
                     self._book.untake(plan, units, missing)
-                self._fall(State.UNREACHABLE, str(error))
+                    self._fall(State.UNREACHABLE, str(error))
                 continue
             if session != self._session or self._state is not State.JOINED:
                 continue  # declared anew meanwhile, without this
@@ -252,11 +252,13 @@ class ValkeyLimiter:
     async def run(self) -> None:
         """Join, report and renew until cancelled."""
         while True:
-            if self._state is not State.JOINED:
+            if not self._joined.is_set():
                 if not await self.join():
                     await asyncio.sleep(LOOK_SECONDS)
                 continue
             await self._pause()
+            if not self._joined.is_set():
+                continue
             now = self._monotonic()
             rotate = now >= self._rotate_at
             if rotate:
