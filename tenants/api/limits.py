@@ -210,10 +210,12 @@ class LimitView(_OneLimit):
     @extend_schema(request=LimitChangeSerializer, responses=LimitSerializer)
     def patch(self, request: Request, limit_id: UUID, slug: str | None = None) -> Response:
         """Allow more or less; what was used already still counts. In force within a second."""
+        self.tenant_of(Action.CHANGE)  # who may not is told so before what is wrong with the body
+        values = self.parsed(LimitChangeSerializer)
         with transaction.atomic():
             limit = self.limit_for(Action.CHANGE, limit_id, lock=True)
             check_match(request, _bare(limit), without=_LIVE)
-            limit = change_limit(limit.pk, actor=self.actor, **self.parsed(LimitChangeSerializer))
+            limit = change_limit(limit.pk, actor=self.actor, **values)
         return tagged(_told(limit), without=_LIVE)
 
     @extend_schema(responses={204: None})
@@ -234,10 +236,12 @@ class BoostView(_OneLimit):
     @extend_schema(request=BoostSerializer, responses=LimitSerializer)
     def put(self, request: Request, limit_id: UUID, slug: str | None = None) -> Response:
         """Allow more until a moment; then the limit is by itself what it was."""
+        self.tenant_of(Action.CHANGE)  # who may not is told so before what is wrong with the body
+        values = self.parsed(BoostSerializer)
         with transaction.atomic():
             limit = self.limit_for(Action.CHANGE, limit_id, lock=True)
             check_match(request, _bare(limit), without=_LIVE)
-            limit = boost_limit(limit.pk, actor=self.actor, **self.parsed(BoostSerializer))
+            limit = boost_limit(limit.pk, actor=self.actor, **values)
         return tagged(_told(limit), without=_LIVE)
 
     @extend_schema(responses={200: LimitSerializer})
