@@ -16,13 +16,14 @@ from django.db import connection
 from core.clock import SystemClock
 from core.embedded.valkey import ValkeyServer
 from core.ids import uuid7
-from gateway.relay.adopt import Adopter
+from gateway.models import EndedSpool
+from gateway.relay.adopt import Adopter, ValkeyNotes
 from gateway.relay.outbox import Outbox
 from gateway.relay.plan import Api, Outcome, ParsedBody, Settlement, SlimRequest, Usage, UsageSource
 from gateway.relay.rows import SourceUnavailable
 from gateway.relay.settle import Settler
 from gateway.relay.spool import Spool
-from gateway.relay.valkey import ValkeyClient
+from gateway.relay.valkey import ValkeyClient, ValkeyUnavailable
 from gateway.services.drain import LedgerDrain
 from tenants.models import DeadLetter, LedgerMark, UsageMinute, UsageRecord
 from tenants.principal import Principal
@@ -212,6 +213,8 @@ async def test_a_dead_process_is_taken_over_by_the_drain(door: Door, valkey: Val
     lost = await asyncio.to_thread(_closing, lambda: UsageRecord.objects.get(outcome="lost"))
     assert (lost.id, lost.status, lost.usage_source, lost.output_tokens) == (running._opened.id, 0, "none", None)
     assert list(door.spools.iterdir()) == []
+    ended = await asyncio.to_thread(_closing, EndedSpool.objects.get)
+    assert (ended.process_id, ended.sequence) == (door.spool.process_id, 4)
 
 
 async def test_a_dead_process_is_taken_over_by_a_living_one(tmp_path: Path, door: Door, valkey: ValkeyServer) -> None:
@@ -220,11 +223,29 @@ async def test_a_dead_process_is_taken_over_by_a_living_one(tmp_path: Path, door
     dead.open()
     dead.spool.release()
     door.start()
-    assert await Adopter(door.settler, door.spools).adopt_all() == 4
+    await door.serve(2)
+    own = door.settler.spool.process_id
+    notes = ValkeyNotes(ValkeyClient(valkey.database_url(0), deadline_seconds=0.5), prefix=PREFIX, process_id=own)
+    assert await Adopter(door.settler, door.spools, notes=notes).adopt_all() == 4
+    with redis.Redis.from_url(valkey.database_url(0), decode_responses=True) as client:
+        assert client.hgetall(f"{PREFIX}lim:adopted") == {dead.spool.process_id.hex: f"{own.hex}:3:6"}
     assert [path.name for path in door.spools.iterdir()] == [str(door.spool.process_id)]
     with RunningDrain(valkey.database_url(0), tmp_path / "elsewhere"):
         await door.all_in()
-    assert await count() == 4
+    assert await count() == 6
+
+
+async def test_nothing_is_taken_over_that_limits_could_not_be_told_of(door: Door, valkey: ValkeyServer) -> None:
+    dead = Door(door.spools, valkey.database_url(0))
+    await dead.serve(1)
+    dead.spool.release()
+    valkey.stop()
+    client = ValkeyClient(valkey.database_url(0), deadline_seconds=0.5)
+    notes = ValkeyNotes(client, prefix=PREFIX, process_id=door.spool.process_id)
+    with pytest.raises(ValkeyUnavailable):
+        await Adopter(door.settler, door.spools, notes=notes).adopt_all()
+    assert door.spool.last_sequence == 0
+    assert len(list(door.spools.iterdir())) == 2
 
 
 def _turns(drain: LedgerDrain, client: "redis.Redis") -> None:

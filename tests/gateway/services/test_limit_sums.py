@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from core.ids import uuid7_from
 from gateway.relay.rows import LimitRow
 from gateway.services.limit_sums import Span, sum_by_limit, sum_by_second
-from tenants.models import Tenant
+from tenants.models import Adjustment, Tenant, UsageRecord
 from tenants.services.ledger import record_usage
 from tests.factories import make_tenant
 from tests.tenants.usage_rows import usage_row
@@ -132,6 +132,18 @@ def test_of_a_living_process_only_what_it_has_reported() -> None:
     assert sums(one) == [8]
     assert sums(one, through={alive: 3}) == [7]
     assert sums(one, through={alive: 0, dead: 1}) == [1]
+
+
+def test_a_correction_of_a_row_counts_as_if_the_row_had_cost_that() -> None:
+    tenant = make_tenant()
+    Book().add(tenant, cost_micros=70)
+    row = UsageRecord.objects.get(tenant_id=tenant.pk)
+    values: dict[str, Any] = {"tenant_id": tenant.pk, "month": "2026-11", "reason": "Counted twice."}
+    Adjustment.objects.create(kind="correction", amount_micros=-30, usage_record_id=row.pk, **values)
+    Adjustment.objects.create(kind="correction", amount_micros=-5, **values)
+    Adjustment.objects.create(kind="credit", amount_micros=-9, usage_record_id=row.pk, **values)
+    assert sums(limit("money"), limit("tokens")) == [40, 7]
+    assert sums(limit("money"), through={PROCESS: 0}) == [0]
 
 
 def test_minutes_are_told_by_the_second() -> None:
