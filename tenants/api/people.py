@@ -67,6 +67,7 @@ class PeopleQuery(Query):
 
 class RoleMappingSerializer(serializers.ModelSerializer[RoleMapping]):
     tenant = serializers.SlugRelatedField[Tenant](slug_field="slug", read_only=True, allow_null=True)
+    tenant_role = serializers.CharField(read_only=True, help_text="Empty where it gives a platform role.")
 
     class Meta:
         model = RoleMapping
