@@ -136,7 +136,7 @@ def test_g02_what_only_takes_in_counts_its_tokens(
 def test_g05_a_429_cites_the_budget_in_every_dialect(case: Case, path: str) -> None:
     key, limit = limited(case, 600)
     served = case.serve(case.says("A"))
-    ends = {"max_output_tokens": 40} if path == RESPONSES else {"max_tokens": 40}
+    ends: dict[str, Any] = {"max_output_tokens": 40} if path == RESPONSES else {"max_tokens": 40}
     assert case.ask(served.name, path, key=key, **ends).status == 200
     wait_used(case, limit, 10)
     ends = dict.fromkeys(ends, 5000)
@@ -243,7 +243,7 @@ def test_an_answer_without_an_end_gets_one_only_where_tokens_are_limited(case: C
 
 
 @pytest.mark.parametrize("members", [{"n": 0}, {"n": -1}, {"max_tokens": -5}, {"n": 10**9}, {"max_tokens": 10**12}])
-def test_absurd_numbers_are_refused_before_anything_is_reserved(whole: Case, members: dict[str, int]) -> None:
+def test_absurd_numbers_are_refused_before_anything_is_reserved(whole: Case, members: dict[str, Any]) -> None:
     key, limit = limited(whole, FAR)
     served = whole.serve(whole.says("A"))
     refused = whole.ask(served.name, key=key, **members)
