@@ -25,7 +25,14 @@ from tenants.models import AuditEvent, Delivery, Notice, Tenant, Webhook
 from tenants.policies.deliveries import DISABLE_SECONDS, GIVE_UP_SECONDS
 from tenants.policies.notices import NoticeKind
 from tenants.services import deliveries, webhooks
-from tenants.services.deliveries import claim_due, end_overdue_deliveries, send_due_deliveries
+from tenants.services.deliveries import (
+    Outcome,
+    Post,
+    Senders,
+    claim_due,
+    end_overdue_deliveries,
+    send_due_deliveries,
+)
 from tenants.services.notices import raise_notice
 from tenants.services.senders import SENDERS
 from tests.doubles.receiver import Received, Receiver
@@ -180,6 +187,23 @@ def test_a_delivery_in_flight_when_its_worker_is_killed_is_made_by_another(recei
     assert first.headers["webhook-id"] == second.headers["webhook-id"] == json.loads(second.body)["id"]
     delivery = Delivery.objects.get()
     assert (delivery.state, delivery.attempts) == ("delivered", 2)
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_message_that_cannot_be_sent_keeps_no_other_from_it(receiver: Receiver) -> None:
+    tenant = make_tenant()
+    webhooks.create_webhook(tenant, url=receiver.url, actor=SYSTEM)
+    webhooks.create_webhook(tenant, url=f"{receiver.url}/other", actor=SYSTEM)
+
+    def post(message: Post) -> Outcome:
+        if message.url.endswith("/other"):
+            raise RuntimeError("a defect")
+        return SENDERS.post(message)
+
+    notify(tenant)
+    now = timezone.now()
+    assert send_due_deliveries(Senders(post, SENDERS.mail), now=lambda: now, jitter=lambda: 0.0) == 2
+    assert sorted(Delivery.objects.values_list("state", flat=True)) == ["delivered", "pending"]
 
 
 @pytest.mark.usefixtures("inside")
