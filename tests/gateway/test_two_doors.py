@@ -124,7 +124,7 @@ def test_both_doors_count_one_limit(doors: Doors) -> None:
     assert [r.status_code for r in refused] == [429, 429]
     for response in refused:
         message = response.json()["error"]["message"]
-        assert "limit 3, used 3, reset in" in message
+        assert "limit 3, used 3, reserved 0, requested 1, reset in" in message
         assert response.headers["x-ratelimit-remaining-requests"] == "0"
         assert 1 <= int(response.headers["retry-after"]) <= 61
 
