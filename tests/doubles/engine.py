@@ -78,6 +78,11 @@ class Wire:
         self.keep_alive = False
         self._writer.close()
 
+    def check(self) -> None:
+        """Raises ConnectionResetError when the other side has closed, as an engine looks between two tokens."""
+        if self._reader.at_eof() or self._writer.is_closing():
+            raise ConnectionResetError
+
     @property
     def unsent(self) -> int:
         """Bytes that the other side has not taken."""

@@ -48,11 +48,25 @@ _TOKEN_SECONDS: Final = 0.002
 
 @dataclass(slots=True)
 class Worked:
-    """What the engine did for one model."""
+    """What the engine did for one model, and how much of that for answers that were broken off."""
 
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    broken_requests: int = 0
+    broken_output: int = 0
+
+    def broken(self, output_tokens: int) -> None:
+        self.broken_requests += 1
+        self.broken_output += output_tokens
+
+    def spent(self, metric: str) -> int:
+        """Of answers that were told to their end; requests all."""
+        if metric == "requests":
+            return self.requests
+        whole = self.requests - self.broken_requests
+        tokens, made = PROMPT_TOKENS * whole, self.output_tokens - self.broken_output
+        return tokens + made if metric == "tokens" else 9 * whole + tokens + 2 * made
 
 
 class CountingEngine:
@@ -78,19 +92,26 @@ class CountingEngine:
         worked.requests += 1
         worked.input_tokens += PROMPT_TOKENS
         length = random.randint(1, body["max_tokens"])  # chance, not secrecy
-        if not body.get("stream"):
-            await asyncio.sleep(_TOKEN_SECONDS * length)
-            worked.output_tokens += length
-            await _whole(wire, json.dumps(completion_of("x", usage=(PROMPT_TOKENS, length))).encode())
-            return
-        await wire.head(200, ("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
-        await wire.chunk(chunk(role=True))
-        for _ in range(length):
-            worked.output_tokens += 1
-            await wire.chunk(chunk("x"))
-            await asyncio.sleep(_TOKEN_SECONDS)
-        await wire.chunk(chunk(finish="stop"), chunk(usage=(PROMPT_TOKENS, length)), DONE)
-        await wire.end_chunks()
+        made = 0
+        try:
+            if body.get("stream"):
+                await wire.head(200, ("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
+                await wire.chunk(chunk(role=True))
+            for _ in range(length):
+                made += 1
+                worked.output_tokens += 1
+                if body.get("stream"):
+                    await wire.chunk(chunk("x"))
+                await asyncio.sleep(_TOKEN_SECONDS)
+                wire.check()
+            if body.get("stream"):
+                await wire.chunk(chunk(finish="stop"), chunk(usage=(PROMPT_TOKENS, length)), DONE)
+                await wire.end_chunks()
+            else:
+                await _whole(wire, json.dumps(completion_of("x", usage=(PROMPT_TOKENS, length))).encode())
+        except (OSError, asyncio.CancelledError):
+            worked.broken(made)
+            raise
 
     def _metrics(self, request: Received) -> bytes:
         if not request.path.endswith("/metrics"):
