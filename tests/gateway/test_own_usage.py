@@ -13,8 +13,10 @@ from bench.rows import Key
 from core.epochs import Section, bump_epoch
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, Tenant
+from tenants.services.issuers import create_token_issuer
 from tenants.services.keys import create_api_key
 from tenants.services.limits import create_limit
+from tests.doubles.issuer import AUDIENCE, TokenMaker
 from tests.gateway.test_database_away import database_away
 from tests.gateway.two_doors import Ask, Doors, chat, comparable
 from tests.gateway.two_doors import doors as doors
@@ -137,6 +139,22 @@ def test_a_key_without_scope_of_inference_may_ask(doors: Doors) -> None:
     key = create_api_key(doors.house.tenant, name="embeds", scopes=["embed"], actor=SYSTEM).secret
     for door in ("relay", "web"):
         assert doors.send(door, Ask("x", USAGE, "GET", key=key)).status_code == 200
+
+
+def test_a_tokens_subject_is_told_what_it_used_itself(doors: Doors) -> None:
+    maker = TokenMaker("https://usage.example")
+    create_token_issuer(
+        name="Usage", issuer=maker.issuer, audiences=[AUDIENCE], pinned_jwks=maker.key_set(), actor=SYSTEM
+    )
+    mine, other = (maker.token(tid="acme", sub=subject) for subject in ("mine", "other"))
+    sent = Ask("x", body=chat(), key=mine)
+    wait_until(lambda: doors.send("relay", Ask("x", USAGE, "GET", key=mine)).status_code == 200, "belief", seconds=5)
+    for door in ("relay", "web"):
+        doors.house.ledger_row(doors.send(door, sent).headers["x-request-id"])
+    for door in ("relay", "web"):
+        (row,) = doors.send(door, Ask("x", f"{USAGE}?by=model", "GET", key=mine)).json()["data"]
+        assert (row["model"], row["requests"]) == ("tiny", 2)
+        assert doors.send(door, Ask("x", USAGE, "GET", key=other)).json()["data"] == []
 
 
 def test_days_are_those_of_the_tenants_zone(doors: Doors, used: tuple[Key, dict[str, Any]]) -> None:
