@@ -375,7 +375,7 @@ def test_nothing_is_overspent_or_leaked(server: ValkeyServer) -> None:
     run_state_machine_as_test(
         LimitsMachine,
         settings=settings(
-            max_examples=int(os.environ.get("GATEHOUSE_TEST_EXAMPLES", "30")),
+            max_examples=int(os.environ.get("GATEHOUSE_TEST_EXAMPLES", "20")),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -351,3 +351,34 @@ async def test_a_grant_of_before_a_new_start_is_asked_for_again(
     on.set()
     await asking
     assert counters.counter("c", limit)["held"] == 400
+
+
+async def test_a_reservation_takes_what_lies_here_and_asks_for_the_rest(
+    pair: tuple[Times, Process, Process], counters: Counters
+) -> None:
+    _, process, _ = pair
+    budget, minute = a_limit("tokens", "day", amount=100_000), a_limit("tokens", amount=100_000)
+    bucket = a_limit("tokens", "bucket", amount=100_000, refill=1e-9)
+    limits = [budget, minute, bucket]
+    for _ in range(4):
+        process.settle(await process.reserve(limits, Charge(100, 0)), Charge(100, 0))
+    accounts = [account for account, _ in process.limiter._plan(limits, False).entries]
+    assert all(0 < account.free < 1_000 for account in accounts)
+    held = await process.reserve(limits, Charge(1_000, 0))
+
+    def holds() -> None:
+        counted = counters.hash(f"h:{process.id.hex}")
+        mine = [counted.get(account.counter.name, 0) for account in accounts]
+        open_units = sum(one.units[1] for one in process.limiter._open)
+        assert mine[0] == accounts[0].free + accounts[0].consumed + open_units
+        assert mine[1:] == [accounts[1].granted, accounts[2].granted]
+
+    holds()
+    with pytest.raises(RateLimited):
+        await process.reserve([bucket], Charge(100_000, 0))  # what it took of its own is here again
+    process.settle(held, Charge(1_000, 0))
+    holds()
+    await process.limiter.tell(rotate=True, everything=True)
+    assert counters.counter("c", budget)["used"] == counters.counter("w", minute)["used"] == 1_400
+    assert counters.counter("b", bucket)["level"] == 98_600
+    assert counters.hash(f"h:{process.id.hex}") == {}
