@@ -36,6 +36,6 @@ def test_a_401_says_how_to_authenticate() -> None:
     assert (b"www-authenticate", b'Bearer realm="gatehouse"') in error_headers(InvalidApiKey())
 
 
-@pytest.mark.parametrize(("seconds", "header"), [(0.2, b"1"), (1.4, b"1"), (30.0, b"30")])
+@pytest.mark.parametrize(("seconds", "header"), [(0.2, b"1"), (1.4, b"2"), (30.0, b"30")])
 def test_retry_after_is_whole_seconds_and_never_zero(seconds: float, header: bytes) -> None:
     assert (b"retry-after", header) in error_headers(GatehouseError(retry_after_seconds=seconds))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,8 +14,9 @@ from bench.house import wait_until
 from bench.rows import attach, make_key, make_tenant
 from core.embedded.process import free_port
 from tenants.actor import SYSTEM
-from tenants.models import Tenant, UsageRecord
+from tenants.models import ApiKey, Tenant, UsageRecord
 from tenants.services import create_api_key, revoke_api_key
+from tenants.services.limits import create_limit
 from tests.doubles.engine import EngineDouble, Wire, chunk, streams
 from tests.gateway.relay.door.house import until
 from tests.gateway.relay.door.talk import Talk
@@ -159,6 +161,39 @@ def test_other_addresses_of_the_api_have_no_websocket(doors: TestHouse, door: st
         asyncio.run(Talk.begin(port_of(doors, door), path="/v1/nothing", headers=bearer(doors.key.secret)))
     assert refused.value.response.status_code == 404
     assert json.loads(refused.value.response.body)["error"]["code"] == "not_found"
+
+
+@pytest.mark.shows("G5")
+@pytest.mark.parametrize("door", DOORS)
+def test_turns_are_reserved_and_settled_under_limits_of_tokens(doors: TestHouse, door: str) -> None:
+    key = doors.new_key(f"limited at the {door}")
+    row = ApiKey.objects.get(pk=key.id)
+    create_limit(tenant=doors.tenant, key=row, metric="tokens", window="day", amount=600, actor=SYSTEM)
+
+    def known() -> bool:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 10_000}
+        with doors.client(key.secret, door=door) as client:
+            return client.post("/v1/chat/completions", json=body).status_code == 429
+
+    wait_until(known, "the limit at the door")
+
+    async def talk() -> tuple[dict[str, Any], dict[str, Any]]:
+        talk = await Talk.begin(port_of(doors, door), model="tiny", headers=bearer(key.secret))
+        await talk.say("session.update", session={"type": "realtime", "temperature": 0, "max_output_tokens": 4})
+        await talk.user("Hello")
+        done = await talk.respond()
+        await talk.say("session.update", session={"type": "realtime", "max_output_tokens": 3000})
+        await talk.say("response.create", event_id="too much")
+        refused = await talk.hear_until("error")
+        await talk.end()
+        return done, refused["error"]
+
+    done, refused = asyncio.run(talk())
+    used = int(re.search(r"used (\d+), reserved 0", refused["message"])[1])  # type: ignore[index]  # it says so
+    assert used >= done["usage"]["total_tokens"] > 0
+    assert (refused["type"], refused["code"]) == ("insufficient_quota", "insufficient_quota")
+    assert refused["event_id"] == "too much"
+    assert f"tokens per day of key {key.id}: limit 600, used {used}, reserved 0, requested" in refused["message"]
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -17,11 +17,11 @@ from bench.rows import attach
 from core.clock import SystemClock
 from core.epochs import Section, current_epoch, prune_changes
 from gateway.relay.follower import Follower
-from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, KeyRow, SourceUnavailable, TenantRow
+from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, KeyRow, ModelRow, SourceUnavailable, TenantRow
 from gateway.relay.snapshot import Snapshot, digest_credential
 from gateway.services.snapshot_source import DatabaseSnapshotSource
 from gpupool.models import ModelVersion
-from gpupool.services import retire_version, serve_version, set_engine_enabled
+from gpupool.services import create_model, create_version, retire_version, serve_version, set_engine_enabled
 from gpupool.services.instances import set_probed_state
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, LedgerMark, TenantState
@@ -211,3 +211,28 @@ async def test_a_deleted_key_is_forgotten(follower: Follower) -> None:
     await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
     await _other_thread(ApiKey.objects.all().delete)
     await _within(1.0, lambda: follower.snapshot.key(digest) is None)
+
+
+def test_a_models_context_is_its_versions_where_they_say_it(source: DatabaseSnapshotSource) -> None:
+    model = create_model("long", actor=SYSTEM)
+
+    def contexts() -> tuple[int | None, int | None]:
+        (row,) = (row for row in source.load_section(MODELS).rows if isinstance(row, ModelRow) and row.name == "long")
+        return row.context_tokens, row.longest_context_tokens
+
+    def add(name: str, engine: str, artefact_uri: str, **engine_args: int) -> None:
+        create_version(
+            model, name=name, engine=engine, artefact_uri=artefact_uri, engine_args=engine_args, actor=SYSTEM
+        )
+
+    add("one", "llamacpp", "file:///models/a.gguf", n_ctx=6000, n_parallel=3)
+    assert contexts() == (2000, 2048)  # engines give it in whole blocks
+    add("two", "vllm", "file:///models/b", max_model_len=8192)
+    assert contexts() == (2000, 8192)
+    add("three", "vllm", "file:///models/b")
+    assert contexts() == (2000, None)  # the model's own, which nobody has said
+    attach("foreign", 9, engine="llamacpp")
+    (foreign,) = (
+        row for row in source.load_section(MODELS).rows if isinstance(row, ModelRow) and row.name == "foreign"
+    )
+    assert (foreign.context_tokens, foreign.longest_context_tokens) == (None, None)
