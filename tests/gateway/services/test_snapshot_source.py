@@ -216,23 +216,26 @@ async def test_a_deleted_key_is_forgotten(follower: Follower) -> None:
 def test_a_models_context_is_its_versions_where_they_say_it(source: DatabaseSnapshotSource) -> None:
     model = create_model("long", actor=SYSTEM)
 
-    def contexts() -> tuple[int | None, int | None]:
-        (row,) = (row for row in source.load_section(MODELS).rows if isinstance(row, ModelRow) and row.name == "long")
-        return row.context_tokens, row.longest_context_tokens
+    def contexts(name: str = "long") -> tuple[int | None, int | None]:
+        rows = [row for row in source.load_section(MODELS).rows if isinstance(row, ModelRow) and row.name == name]
+        return rows[0].context_tokens, rows[0].longest_context_tokens
 
-    def add(name: str, engine: str, artefact_uri: str, **engine_args: int) -> None:
+    def add(name: str, engine: str, **engine_args: int) -> None:
         create_version(
-            model, name=name, engine=engine, artefact_uri=artefact_uri, engine_args=engine_args, actor=SYSTEM
+            model,
+            name=name,
+            engine=engine,
+            artefact_uri="file:///models/a",
+            engine_args=engine_args,
+            memory_bytes=1,
+            actor=SYSTEM,
         )
 
-    add("one", "llamacpp", "file:///models/a.gguf", n_ctx=6000, n_parallel=3)
+    add("one", "llamacpp", n_ctx=6000, n_parallel=3)
     assert contexts() == (2000, 2048)  # engines give it in whole blocks
-    add("two", "vllm", "file:///models/b", max_model_len=8192)
+    add("two", "vllm", max_model_len=8192)
     assert contexts() == (2000, 8192)
-    add("three", "vllm", "file:///models/b")
+    add("three", "vllm")
     assert contexts() == (2000, None)  # the model's own, which nobody has said
     attach("foreign", 9, engine="llamacpp")
-    (foreign,) = (
-        row for row in source.load_section(MODELS).rows if isinstance(row, ModelRow) and row.name == "foreign"
-    )
-    assert (foreign.context_tokens, foreign.longest_context_tokens) == (None, None)
+    assert contexts("foreign") == (None, None)
