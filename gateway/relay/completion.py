@@ -16,6 +16,7 @@ from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, sc
 from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, EventTooLarge, event_fields, with_data
 from gateway.relay.tool_calls import CallIndexes
 
+_MOST_TOKENS: Final = 2**31 - 1  # of one request: more is no count, and no ledger could keep it
 _NOTHING: Final = frozenset({b"", b"null", b'""', b"[]", b"{}"})
 _ABSENT: Final = msgspec.Raw(b"")
 _WITH_CHOICES: Final = frozenset({Api.CHAT, Api.COMPLETIONS})
@@ -65,7 +66,7 @@ def read_usage(raw: bytes, *, nothing_comes_out: bool = False) -> Usage | None:
     if nothing_comes_out and prompt_tokens is None:
         prompt_tokens = fields.total_tokens
     counts = (prompt_tokens, fields.completion_tokens)
-    if counts == (None, None) or any(count is not None and count < 0 for count in counts):
+    if counts == (None, None) or any(count is not None and not 0 <= count <= _MOST_TOKENS for count in counts):
         return None
     details = fields.prompt_tokens_details
     return Usage(

@@ -191,7 +191,7 @@ class Settler:
         ):
             metrics.limit_overruns.labels(self._door, row.api).inc()
             logger.error(
-                "limit_overrun",
+                "request_beyond_its_bound",
                 request_id=str(row.id),
                 model=row.model,
                 usage_source=row.usage_source,

@@ -65,7 +65,17 @@ def test_g08_zero_is_not_missing(case: Case, said: tuple[int, int]) -> None:
 
 
 @pytest.mark.shows("G8")
-@pytest.mark.parametrize("said", ["absent", None, {}, {"prompt_tokens": -1, "completion_tokens": -7}, "many"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "absent",
+        None,
+        {},
+        {"prompt_tokens": -1, "completion_tokens": -7},
+        {"prompt_tokens": 7, "completion_tokens": 10**12},
+        "many",
+    ],
+)
 def test_g08_what_is_missing_or_a_lie_is_estimated_and_marked(case: Case, said: object) -> None:
     served = case.serve(counting(case, said))
     row = case.row(case.ask(served.name))
