@@ -57,6 +57,8 @@ from gateway.relay.tokens.keysets import KeySets
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from gateway.relay.valkey import ValkeyClient
 from gateway.services.drain import LedgerDrain
+from gateway.services.limit_counters import LimitCounters
+from gateway.services.limit_keeper import LimitKeeper
 from gateway.services.response_store import DatabaseResponseStore
 from gateway.services.snapshot_source import DatabaseSnapshotSource
 from gateway.services.usage_store import DatabaseUsageStore
@@ -300,6 +302,21 @@ def build_drain(environment: Environment, stop: threading.Event) -> LedgerDrain:
     assert environment.valkey_state_url is not None
     client = redis.Redis.from_url(environment.valkey_state_url, socket_timeout=5.0, socket_connect_timeout=2.0)
     return LedgerDrain(client, prefix=environment.valkey_prefix, spools=environment.var_dir / SPOOL_FOLDER, stop=stop)
+
+
+def build_keeper(environment: Environment, stop: threading.Event) -> LimitKeeper:
+    """What the drain runs beside itself on a thread of its own until `stop` is set. Needs VALKEY_STATE_URL."""
+    assert environment.valkey_state_url is not None
+    client = redis.Redis.from_url(
+        environment.valkey_state_url, socket_timeout=5.0, socket_connect_timeout=2.0, decode_responses=True
+    )
+    recovery = build_drain(environment, stop)  # with a connection and a state of its own
+    return LimitKeeper(
+        LimitCounters(client, prefix=environment.valkey_prefix),
+        spools=environment.var_dir / SPOOL_FOLDER,
+        recover=recovery.recover,
+        stop=stop,
+    )
 
 
 async def _follow_hints(url: str, follower: Follower) -> None:

@@ -9,8 +9,7 @@ import structlog
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import environment
-from config.keeper import build_keeper
-from config.wiring import build_drain
+from config.wiring import build_drain, build_keeper
 
 _KEEPER_SECONDS: Final = 10.0
 

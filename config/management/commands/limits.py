@@ -9,7 +9,7 @@ import redis
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import environment
-from config.keeper import build_keeper
+from config.wiring import build_keeper
 from gateway.services.limit_compare import Compared, tell_scopes
 from gateway.services.limit_counters import KeeperStopped
 
