@@ -16,7 +16,8 @@ class TenantSerializer(serializers.ModelSerializer[Tenant]):
     class Meta:
         model = Tenant
         fields = (
-            "id", "slug", "name", "parent", "sla_tier", "time_zone", "state", "response_retention_days", "created_at",
+            "id", "slug", "name", "parent", "sla_tier", "time_zone", "state", "response_retention_days",
+            "conversation_retention_days", "created_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -53,4 +54,10 @@ class TenantChangeSerializer(serializers.Serializer[Any]):
         min_value=0,
         max_value=3650,
         help_text="How many days answers of the Responses API are kept; 0 for not at all.",
+    )
+    conversation_retention_days = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=3650,
+        help_text="How many days conversations are kept, of keys that ask for it; 0 for not at all.",
     )

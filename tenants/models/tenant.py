@@ -135,6 +135,8 @@ class Tenant(TimeOrderedModel):
     time_zone = models.CharField(max_length=64, default="UTC", validators=[validate_time_zone])
     state = models.CharField(max_length=12, choices=TenantState, default=TenantState.ACTIVE)
     response_retention_days = models.PositiveSmallIntegerField(default=30)  # of stored responses; 0 stores none
+    conversation_retention_days = models.PositiveSmallIntegerField(default=30, db_default=30)  # the same of those
+    erasing_at = models.DateTimeField(null=True, blank=True, editable=False)  # since when: it never serves again
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

@@ -41,21 +41,24 @@ def change_tenant(
     time_zone: str | None = None,
     sla_tier: str | None = None,
     response_retention_days: int | None = None,
+    conversation_retention_days: int | None = None,
 ) -> Tenant:
     """Change what is given; in force within a second everywhere.
 
     Raises Tenant.DoesNotExist; InvalidInput for an empty name, an unknown zone or tier, absurd days.
     """
     tenant = lock_tenant(tenant_id)
-    given = {
+    given: dict[str, Any] = {
         "name": name.strip() if name is not None else None,
         "time_zone": time_zone,
         "sla_tier": sla_tier,
         "response_retention_days": response_retention_days,
+        "conversation_retention_days": conversation_retention_days,
     }
     changed = {field: value for field, value in given.items() if value is not None and value != getattr(tenant, field)}
-    if response_retention_days is not None and not 0 <= response_retention_days <= MOST_RETENTION_DAYS:
-        raise InvalidInput("response_retention_days", f"Give 0 to {MOST_RETENTION_DAYS} days.")
+    for field in ("response_retention_days", "conversation_retention_days"):
+        if (days := given[field]) is not None and not 0 <= days <= MOST_RETENTION_DAYS:
+            raise InvalidInput(field, f"Give 0 to {MOST_RETENTION_DAYS} days.")
     if not changed:
         return tenant
     before = {field: getattr(tenant, field) for field in changed}

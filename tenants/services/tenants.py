@@ -19,7 +19,7 @@ from tenants.models import (
     User,
 )
 from tenants.services.audit import record_audit
-from tenants.services.errors import InvalidInput
+from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.state_notices import tell_tenant_state
 
 MOST_RETENTION_DAYS: Final = 3650
@@ -56,8 +56,13 @@ def create_tenant(
 
 @transaction.atomic
 def set_tenant_state(tenant_id: UUID, state: TenantState, *, actor: Actor) -> Tenant:
-    """Suspend or reactivate; takes effect within a second everywhere. Raises Tenant.DoesNotExist."""
+    """Suspend or reactivate; takes effect within a second everywhere.
+
+    Raises Tenant.DoesNotExist, and Conflict for one that is being erased.
+    """
     tenant = Tenant.objects.select_for_update().get(pk=tenant_id)
+    if tenant.erasing_at is not None:
+        raise Conflict("This tenant is being erased.")
     if tenant.state != state:
         before, tenant.state = tenant.state, state
         tenant.save(update_fields=["state"])
