@@ -6,6 +6,7 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from core.api.bodies import parse_body
 from core.api.filters import Query, parse_query
 from core.api.request_ids import request_id_of
 
@@ -33,7 +34,4 @@ class FloorView(APIView):
 
     def parsed(self, serializer: type[Serializer[Any]], *, partial: bool = False) -> dict[str, Any]:
         """The body's values. Raises ValidationError (400) naming each wrong field."""
-        parser = serializer(data=self.request.data, partial=partial)
-        parser.is_valid(raise_exception=True)
-        values: dict[str, Any] = parser.validated_data
-        return values
+        return parse_body(serializer, self.request.data, partial=partial)

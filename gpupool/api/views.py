@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from core.api.bodies import parse_body
 from core.api.paging import NewestFirst
 from core.api.request_ids import request_id_of
 from gpupool import selectors, services
@@ -53,10 +54,7 @@ def _actor(request: Request) -> Actor:
 
 
 def _parsed(serializer: type[Serializer[Any]], request: Request) -> dict[str, Any]:
-    parsed = serializer(data=request.data)
-    parsed.is_valid(raise_exception=True)
-    values: dict[str, Any] = parsed.validated_data
-    return values
+    return parse_body(serializer, request.data)
 
 
 def _served(call: Callable[[], T], *, renamed: dict[str, str] | None = None) -> T:

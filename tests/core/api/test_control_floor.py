@@ -226,3 +226,8 @@ def test_pages_name_their_request_in_the_audit_log_too(client: Client) -> None:
     answer = client.post("/t/acme/keys/new/", {"name": "k"})
     written = AuditEvent.objects.filter(actor_id=owner.pk).values_list("request_id", flat=True)
     assert set(written) == {answer["X-Request-Id"]}
+
+
+def test_a_body_has_the_types_that_are_declared(person: User) -> None:
+    for body in ({"name": 3}, {"name": ["a"]}, {"name": None}, ["name"], "name"):
+        assert _ask(person, "post", body=body).status_code == 400, body

@@ -1,0 +1,43 @@
+"""Bodies as they are meant: JSON has types, and a number where a text is declared is a mistake of its sender's.
+
+DRF's fields take what can be turned into what they want, as forms need it: 3 for "3", "no" for false.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+_TYPES: Final[tuple[tuple[type[serializers.Field[Any, Any, Any, Any]], tuple[type, ...], str], ...]] = (
+    (serializers.BooleanField, (bool,), "true or false."),
+    (serializers.IntegerField, (int,), "A whole number."),
+    (serializers.FloatField, (int, float), "A number."),
+    (serializers.CharField, (str,), "A text."),
+)
+
+
+def parse_body(serializer: type[serializers.Serializer[Any]], data: Any, *, partial: bool = False) -> dict[str, Any]:
+    """The body's values. Raises ValidationError naming each wrong field."""
+    parser = serializer(data=data, partial=partial)
+    if isinstance(data, Mapping) and (wrong := dict(_wrong_types(parser, data))):
+        raise ValidationError(wrong)
+    parser.is_valid(raise_exception=True)
+    values: dict[str, Any] = parser.validated_data
+    return values
+
+
+def _wrong_types(parser: serializers.Serializer[Any], data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    for name, field in parser.fields.items():
+        value = data.get(name)
+        listed = isinstance(field, serializers.ListField) and isinstance(value, list)
+        kind, values = (field.child, value) if listed else (field, [value])
+        for declared, types, sentence in _TYPES:
+            if isinstance(kind, declared):
+                if any(not _is(part, types) for part in values if part is not None):
+                    yield name, [sentence]
+                break
+
+
+def _is(value: Any, types: tuple[type, ...]) -> bool:
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
