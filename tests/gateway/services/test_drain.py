@@ -82,13 +82,22 @@ class Door:
         self.settler = Settler(self.spool, door="relay", clock=SystemClock(), on_row=self._added)
         self._client = ValkeyClient(url, deadline_seconds=0.5)
         self._task: asyncio.Task[None] | None = None
+        self.marks: list[int] = []
+        """What limits were told that the ledger has."""
 
     def _added(self) -> None:
         if self.outbox is not None:
             self.outbox.wake()
 
     def start(self) -> None:
-        self.outbox = Outbox(self.settler, self._client, prefix=PREFIX, clock=SystemClock(), read_mark=self._read_mark)
+        self.outbox = Outbox(
+            self.settler,
+            self._client,
+            prefix=PREFIX,
+            clock=SystemClock(),
+            read_mark=self._read_mark,
+            on_mark=self.marks.append,
+        )
         self._task = asyncio.get_running_loop().create_task(self.outbox.run())
 
     async def _read_mark(self, process_id: UUID) -> int:
@@ -153,6 +162,8 @@ async def test_rows_arrive_and_the_spool_lets_go(door: Door, valkey: ValkeyServe
         await door.serve(50)
         await door.all_in()
     assert await count() == 50
+    assert door.marks == sorted(door.marks)
+    assert door.marks[-1] == 50
     assert client.xlen(PREFIX + STREAM) == 0
     assert await door.settler.close()
     assert list(door.spools.iterdir()) == []
