@@ -30,8 +30,10 @@ def parse_body(serializer: type[serializers.Serializer[Any]], data: Any, *, part
 def _wrong_types(parser: serializers.Serializer[Any], data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     for name, field in parser.fields.items():
         value = data.get(name)
-        listed = isinstance(field, serializers.ListField) and isinstance(value, list)
-        kind, values = (field.child, value) if listed else (field, [value])
+        kind: Any = field
+        values: list[Any] = [value]
+        if isinstance(field, serializers.ListField) and isinstance(value, list):
+            kind, values = field.child, value
         for declared, types, sentence in _TYPES:
             if isinstance(kind, declared):
                 if any(not _is(part, types) for part in values if part is not None):
