@@ -1,11 +1,12 @@
 """Requests for more: asked, withdrawn, decided. Approval and what is approved are one transaction."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from tenants.actor import SYSTEM, Actor
@@ -19,15 +20,17 @@ from tenants.models import (
     PrincipalKind,
     RequestKind,
     Tenant,
+    User,
 )
 from tenants.policies.notices import NoticeKind
 from tenants.policies.quota import Scope, amount_fault, scope_fault
 from tenants.policies.rbac import ACTIONS
-from tenants.policies.requests import RequestState, is_over, may_become
+from tenants.policies.requests import OPEN_SECONDS, RequestState, is_over, may_become
+from tenants.policies.roles import MAY, PLATFORM_ROLES, Action, Object
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.grants import grant_model
-from tenants.services.limits import LONGEST_BOOST, boost_limit, change_limit, create_limit
+from tenants.services.limits import LONGEST_BOOST, boost_limit, change_limit, create_limit, lock_limit
 from tenants.services.notices import raise_notice
 
 MOST_OPEN: Final = 50
@@ -120,8 +123,8 @@ def decide_request(
 ) -> AccessRequest:
     """Decide an open request; what is approved is granted here. `amount` and `until` replace what was asked for.
 
-    Of two who decide at once the second gets Conflict. Raises AccessRequest.DoesNotExist; InvalidInput for what the
-    grant or the limit cannot be.
+    Of two who decide at once the second gets Conflict, and so does who approves what they asked for themselves while
+    somebody else could. Raises AccessRequest.DoesNotExist; InvalidInput for what the grant or the limit cannot be.
     """
     request = lock_request(request_id)
     if not may_become(RequestState(request.state), RequestState.APPROVED):
@@ -132,6 +135,7 @@ def decide_request(
     request.decided_by_id = actor.id if actor.kind == "user" else None
     request.decided_at = timezone.now()
     if approved:
+        _check_approver(request, actor)
         if until is not None:
             request.until = until
         _check_until(request.until)
@@ -159,7 +163,10 @@ def decide_request(
 
 def expire_requests(*, now: datetime) -> int:
     """End requests that nobody decided in time, and those whose grant is over; returns how many. Safe to run twice."""
-    living = AccessRequest.objects.filter(state__in=[RequestState.OPEN.value, RequestState.APPROVED.value])
+    ended = Q(state__in=[RequestState.OPEN.value, RequestState.APPROVED.value], until__lte=now)
+    forgotten = Q(state=RequestState.OPEN.value, created_at__lte=now - timedelta(seconds=OPEN_SECONDS))
+    # What was approved for good stays so for years: it is not read again and again.
+    living = AccessRequest.objects.filter(ended | forgotten)
     over = [row.pk for row in living.order_by("id").iterator() if _is_over(row, now)]
     return sum(_expire(request_id, now) for request_id in over)
 
@@ -208,6 +215,15 @@ def _open(
     return request
 
 
+def _check_approver(request: AccessRequest, actor: Actor) -> None:
+    """Who is alone on the platform decides alone; the audit log shows it."""
+    if actor.kind != "user" or actor.id != request.requested_by_id:
+        return
+    deciding = MAY[Object.DECISION, Action.CREATE] & PLATFORM_ROLES
+    if User.objects.filter(is_active=True, platform_role__in=deciding).exclude(pk=actor.id).exists():
+        raise Conflict("You asked for it yourself: another operator approves it.")
+
+
 def _check_until(until: datetime | None) -> None:
     now = timezone.now()
     if until is not None and not now < until <= now + LONGEST_BOOST:
@@ -242,13 +258,24 @@ def _grant(request: AccessRequest, actor: Actor) -> Grant:
     )
 
 
+def _raise_limit(limit: Limit, request: AccessRequest, actor: Actor) -> Limit:
+    """Raises Conflict where what is there allows more, or for longer."""
+    amount, until = request.what["amount"], request.until
+    if until is None:
+        if amount <= limit.amount:
+            raise Conflict(f"The limit was raised since: it allows {limit.amount} anyhow.")
+        return change_limit(limit.pk, amount=amount, actor=actor)
+    boost, ends = limit.boost_amount or 0, limit.boost_until
+    if ends is not None and ends > timezone.now() and (boost > amount or ends > until):
+        raise Conflict(f"The limit is raised to {boost} until {ends.isoformat()}: end that first.")
+    return boost_limit(limit.pk, amount=amount, until=until, actor=actor)
+
+
 def _limit(request: AccessRequest, actor: Actor) -> Limit:
     what = request.what
     limit = find_limit(request.tenant_id, what)
     if limit is not None:
-        if request.until is not None:
-            return boost_limit(limit.pk, amount=what["amount"], until=request.until, actor=actor)
-        return change_limit(limit.pk, amount=what["amount"], actor=actor)
+        return _raise_limit(lock_limit(limit.pk), request, actor)
     if request.until is not None:
         raise Conflict("The limit that was to be raised is gone.")
     key = None

@@ -15,7 +15,7 @@ from tenants.policies.requests import ALLOWED, OPEN_SECONDS, RequestState
 from tenants.services import requests
 from tenants.services.endings import end_boosts
 from tenants.services.grants import grant_model, remove_expired_grants
-from tenants.services.limits import create_limit
+from tenants.services.limits import boost_limit, change_limit, create_limit
 from tenants.services.requests import decide_request, expire_requests, request_limit, request_model, withdraw_request
 from tests.factories import make_key, make_member, make_tenant, make_user
 
@@ -242,3 +242,58 @@ def test_the_same_is_not_asked_twice_and_not_too_much_at_once(monkeypatch: pytes
     with pytest.raises(Conflict):
         for_model(tenant, model="third")
     for_model(make_tenant())
+
+
+@pytest.mark.parametrize("role", [PlatformRole.OPERATOR, PlatformRole.SUPERUSER])
+def test_nobody_approves_what_they_asked_for_while_another_can(role: str) -> None:
+    tenant = make_tenant()
+    both = user_actor(make_user(platform_role=PlatformRole.OPERATOR).pk)
+    request = for_model(tenant, actor=both)
+    other = make_user(platform_role=role)
+    with pytest.raises(Conflict, match="another"):
+        decide_request(request.pk, approved=True, actor=both)
+    assert not Grant.objects.exists()
+    assert decide_request(request.pk, approved=True, actor=user_actor(other.pk)).state == "approved"
+
+
+def test_an_operator_who_is_the_only_one_approves_alone_and_declines_anyhow() -> None:
+    tenant = make_tenant()
+    both = user_actor(make_user(platform_role=PlatformRole.OPERATOR).pk)
+    make_user(platform_role=PlatformRole.READ_ONLY)
+    gone = make_user(platform_role=PlatformRole.OPERATOR)
+    gone.is_active = False
+    gone.save()
+    assert decide_request(for_model(tenant, actor=both).pk, approved=True, actor=both).state == "approved"
+    approver()
+    assert decide_request(for_model(tenant, model="b", actor=both).pk, approved=False, actor=both).state == "declined"
+
+
+def test_approval_never_lowers_what_was_raised_since() -> None:
+    tenant, until = make_tenant(), in_days(2)
+    limit = create_limit(metric="tokens", window="month", amount=1000, tenant=tenant, actor=SYSTEM)
+    for_good, for_a_time = for_limit(tenant, amount=2000), for_limit(tenant, amount=3500, until=until)
+    change_limit(limit.pk, amount=3000, actor=SYSTEM)
+    boost_limit(limit.pk, amount=9000, until=in_days(5), actor=SYSTEM)
+    for request in (for_good, for_a_time):
+        with pytest.raises(Conflict):
+            decide_request(request.pk, approved=True, actor=approver())
+        request.refresh_from_db()
+        assert request.state == "open"
+    with pytest.raises(Conflict):
+        decide_request(for_good.pk, approved=True, amount=2500, actor=approver())
+    limit.refresh_from_db()
+    assert (limit.amount, limit.boost_amount) == (3000, 9000)
+    decide_request(for_good.pk, approved=True, amount=4000, actor=approver())
+    limit.refresh_from_db()
+    assert (limit.amount, limit.boost_amount) == (4000, 9000)
+
+
+def test_what_was_approved_for_good_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = make_tenant()
+    for model in ("a", "b", "c"):
+        decide_request(for_model(tenant, model=model).pk, approved=True, actor=approver())
+    looked: list[str] = []
+    monkeypatch.setattr(requests, "_expire", lambda pk, now: looked.append(str(pk)) or True)
+    monkeypatch.setattr(requests, "_is_over", lambda row, now: looked.append(row.state) or False)
+    assert expire_requests(now=timezone.now()) == 0
+    assert looked == []
