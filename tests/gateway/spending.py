@@ -23,6 +23,7 @@ from bench.house import wait_until
 from bench.rows import Key, attach, make_key, make_tenant
 from core.embedded.process import stop
 from gateway.relay.limiting.layout import area
+from gateway.relay.limiting.limiter import LOOK_SECONDS
 from gateway.services.limit_compare import Compared
 from gateway.services.limit_counters import LimitCounters
 from gateway.services.limit_keeper import LimitKeeper
@@ -181,6 +182,8 @@ class SpendingHouse(TestHouse):
         for number in range(relays):  # the door is open as soon as the first is there: the others are waited for below
             self.start_relay(number)
         wait_until(lambda: self.joined() == relays, "all relays count together")
+        whole = time.monotonic()
+        wait_until(lambda: time.monotonic() - whole > 3 * LOOK_SECONDS, "each has looked, and knows it")
 
     def start_relay(self, number: int) -> None:
         self.start("relay")
