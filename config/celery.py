@@ -39,6 +39,11 @@ app.conf.update(
         "ensure-partitions": {"task": "tenants.tasks.ensure_partitions", "schedule": 3600.0},
         "compact-lease-store": {"task": "gpupool.tasks.compact_lease_store", "schedule": 600.0},
         "report-instance-hours": {"task": "gpupool.tasks.report_instance_hours", "schedule": 300.0},
+        "tend-fine-tuning": {
+            "task": "gpupool.tasks.tend_fine_tuning",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
         "prune-minutes": {"task": "tenants.tasks.prune_minutes", "schedule": 86_400.0},
         "prune-configuration-history": {
             "task": "tenants.tasks.prune_configuration_history",

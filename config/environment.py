@@ -331,6 +331,58 @@ class Environment:
         "GATEHOUSE_CONTROLLER_LEASE_SECONDS", "Time to live of the controller's leader lease.", default=5.0, minimum=0.5
     )
 
+    trainer_command: str = setting(
+        "GATEHOUSE_TRAINER_COMMAND",
+        "Command line of the trainer of fine-tuning jobs, run by the worker without a shell; when empty jobs are told "
+        "503.",
+        default="",
+    )
+    trainer_environment: tuple[str, ...] = setting(
+        "GATEHOUSE_TRAINER_ENVIRONMENT",
+        "Names of variables that a trainer gets of the worker's environment, comma-separated, beside PATH, the locale "
+        "and the time zone. Names that begin with GATEHOUSE_ and secrets of ours are never passed on.",
+        default=(),
+    )
+    trainer_jobs: int = setting("GATEHOUSE_TRAINER_JOBS", "Trainers at once.", default=1, minimum=1, maximum=1000)
+    trainer_jobs_per_tenant: int = setting(
+        "GATEHOUSE_TRAINER_JOBS_PER_TENANT", "Of them, of one tenant.", default=1, minimum=1, maximum=1000
+    )
+    trainer_seconds: float = setting(
+        "GATEHOUSE_TRAINER_SECONDS", "Longest run of a trainer; it is ended then.", default=86_400.0, minimum=1
+    )
+    trainer_grace_seconds: float = setting(
+        "GATEHOUSE_TRAINER_GRACE_SECONDS",
+        "What a trainer has between SIGTERM and SIGKILL.",
+        default=30.0,
+        minimum=0,
+        maximum=3600,
+    )
+    trainer_log_bytes: int = setting(
+        "GATEHOUSE_TRAINER_LOG_BYTES",
+        "How much is kept of what one trainer says, on standard error and on standard output each; the rest is "
+        "thrown away.",
+        default=64 * 1024 * 1024,
+        minimum=1024,
+    )
+    training_dir: Path | None = setting(
+        "GATEHOUSE_TRAINING_DIR",
+        "Folder of training files, jobs and adapters, the same for relay, web process and worker; training in the "
+        "data folder when empty.",
+        default=None,
+    )
+    training_file_cap_bytes: int = setting(
+        "GATEHOUSE_TRAINING_FILE_CAP_BYTES",
+        "Largest file that is uploaded to train on; GATEHOUSE_BODY_CAP_BYTES bounds it, too.",
+        default=32 * 1024 * 1024,
+        minimum=1,
+    )
+    training_tenant_bytes: int = setting(
+        "GATEHOUSE_TRAINING_TENANT_BYTES",
+        "All such files of one tenant together, bytes.",
+        default=1024 * 1024 * 1024,
+        minimum=1,
+    )
+
     smtp_url: str | None = setting(
         "GATEHOUSE_SMTP_URL",
         "Mail server: smtp://user:password@host:587 (encrypted by STARTTLS; with ?tls=off not) or smtps://...; when "

@@ -4,7 +4,8 @@ from celery import shared_task
 from django.utils import timezone
 
 from gpupool import services
-from gpupool.services import showback
+from gpupool.services import showback, training_runs
+from gpupool.training.settings import training_settings
 
 
 @shared_task  # type: ignore[untyped-decorator]  # Celery publishes no types
@@ -17,3 +18,9 @@ def compact_lease_store() -> int:
 def report_instance_hours() -> int:
     """Share the pool's time out to tenants, hour by hour; returns how many shares there are."""
     return showback.report_instance_hours(now=timezone.now())
+
+
+@shared_task(name="gpupool.tasks.tend_fine_tuning")  # type: ignore[untyped-decorator]  # Celery has no types
+def tend_fine_tuning() -> int:
+    """Start fine-tuning jobs and look after those that run; returns how many. Safe to run twice, and at once."""
+    return training_runs.tend_jobs(training_settings(), now=timezone.now())

@@ -1,0 +1,1 @@
+"""Trainers: the folders they work in, the process that watches one, and what they tell."""
