@@ -7,6 +7,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.contrib.admin.apps import AdminConfig
 
+from tenants import private_models
 from tenants.standing import Standing, install_reader
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ class ConfigConfig(AppConfig):
     def ready(self) -> None:
         if settings.GATEHOUSE.valkey_state_url:
             install_reader(_read_standings)
+        private_models.install_reader(_read_owners)
+
+
+def _read_owners() -> Mapping[str, UUID]:
+    from gpupool.selectors import owners_of_private_models
+
+    return owners_of_private_models()
 
 
 def _read_standings(limit_ids: Sequence[UUID]) -> Mapping[UUID, Standing]:

@@ -60,6 +60,12 @@ def list_models() -> list[ModelEntry]:
     return _entries(Model.objects.filter(versions__state=VersionState.SERVING).distinct().order_by("name"))
 
 
+def owners_of_private_models() -> dict[str, UUID]:
+    """Name -> tenant, of models that are one tenant's alone, whether they serve or not."""
+    owned = Model.objects.filter(tenant_id__isnull=False).values_list("name", "tenant_id")
+    return {name: tenant_id for name, tenant_id in owned if tenant_id is not None}
+
+
 def get_models(model_ids: Collection[UUID]) -> list[ModelEntry]:
     """Those of the models that have a version that serves; the others are gone from the door."""
     return _entries(Model.objects.filter(pk__in=model_ids, versions__state=VersionState.SERVING).distinct())

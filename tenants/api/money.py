@@ -25,6 +25,7 @@ from tenants.policies.money import DIGITS, amount_of, micros_of
 from tenants.policies.pricing import PriceTag
 from tenants.policies.roles import Action, Object, may
 from tenants.reads.limits import gpu_shares, list_adjustments, list_prices
+from tenants.reads.prices import priced_models_for
 from tenants.selectors import list_tenants_for
 from tenants.services.adjustments import adjust_bill
 from tenants.services.prices import set_price, withdraw_price
@@ -54,6 +55,7 @@ class PriceSerializer(serializers.ModelSerializer[Price]):
     request = MoneyField(source="request_micros", read_only=True)
     gpu_second = MoneyField(source="gpu_second_micros", read_only=True)
     currency = serializers.SerializerMethodField()
+    _currency: str | None = None
 
     class Meta:
         model = Price
@@ -64,7 +66,8 @@ class PriceSerializer(serializers.ModelSerializer[Price]):
         read_only_fields = fields
 
     def get_currency(self, price: Price) -> str:
-        return get_currency()
+        self._currency = self._currency or get_currency()  # read once for a page
+        return self._currency
 
 
 class NewPriceSerializer(serializers.Serializer[Any]):
@@ -103,10 +106,11 @@ class PriceListView(IdempotentCreate, ControlView, ListAPIView[Price]):
         reads = may(Action.VIEW, Object.PRICE, platform_role=person.active_platform_role, tenant_role=None)
         if not reads and not list_tenants_for(person).exists():
             raise PermissionDenied("Prices are for members of a tenant.")
-        return list_prices(**self.query)
+        prices = list_prices(**self.query)
+        return prices if reads else prices.filter(model__in=priced_models_for(person, timezone.now()))
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Newest entry first; for members of any tenant and platform roles."""
+        """Newest entry first: all for platform roles, those of models that their tenants may use for members."""
         return super().get(request, *args, **kwargs)
 
     @extend_schema(request=NewPriceSerializer, responses={201: PriceSerializer})

@@ -12,12 +12,13 @@ from rest_framework.test import APIClient
 
 from core.ids import uuid7_from
 from tenants.actor import SYSTEM
-from tenants.models import Adjustment, GpuShare, Limit, PlatformRole, Price, Tenant, TenantRole
+from tenants.models import Adjustment, GpuShare, Grant, GrantEffect, Limit, PlatformRole, Price, Tenant, TenantRole
 from tenants.policies.pricing import PriceTag
+from tenants.services.grants import grant_model
 from tenants.services.ledger import record_usage
 from tenants.services.prices import set_price
 from tenants.standing import Standing
-from tests.factories import make_key, make_member, make_tenant, make_user
+from tests.factories import make_key, make_member, make_model, make_tenant, make_user
 from tests.tenants.usage_rows import usage_row
 
 pytestmark = pytest.mark.django_db
@@ -243,10 +244,34 @@ def test_absurd_prices_are_refused_by_field(operator: APIClient, more: dict[str,
 
 def test_members_read_prices_and_nobody_else_but_operators_sets_them(acme: Tenant) -> None:
     set_price("qwen", PriceTag(1, 1, 1), actor=SYSTEM)
+    grant_model(acme, model_pattern="q*", actor=SYSTEM)
     owner, stranger = _member(acme, TenantRole.OWNER), _client(make_user())
     assert len(owner.get("/api/prices/").json()["results"]) == 1
     assert stranger.get("/api/prices/").status_code == 403
     assert owner.post("/api/prices/", {"model": "x"}).status_code == 403
+
+
+def test_members_see_prices_of_what_their_tenants_may_use_only(operator: APIClient, acme: Tenant) -> None:
+    bank = make_tenant("bank")
+    make_model("bank-secret", tenant_id=bank.pk)
+    make_model("acme-own", tenant_id=acme.pk)
+    for model in ("open", "bank-secret", "acme-own", "barred", "ended"):
+        set_price(model, PriceTag(1, 1, 1), actor=SYSTEM)
+    grant_model(bank, model_pattern="*", actor=SYSTEM)
+    viewer = _member(acme, TenantRole.VIEWER)
+
+    def seen(query: str = "") -> list[str]:
+        return sorted(price["model"] for price in viewer.get(f"/api/prices/{query}").json()["results"])
+
+    assert seen() == []
+    grant_model(acme, model_pattern="*", actor=SYSTEM)
+    assert seen() == ["acme-own", "barred", "ended", "open"]
+    grant_model(acme, model_pattern="barred", actions=["*"], effect=GrantEffect.DENY, actor=SYSTEM)
+    Grant.objects.filter(model_pattern="*", tenant=acme).update(expires_at=timezone.now())
+    grant_model(acme, model_pattern="[!e]*", actor=SYSTEM)
+    assert seen() == ["acme-own", "open"]
+    assert seen("?model=bank-secret") == []
+    assert len(operator.get("/api/prices/").json()["results"]) == 5
 
 
 def test_a_statement_is_told_as_an_object_and_as_a_table(operator: APIClient, acme: Tenant) -> None:

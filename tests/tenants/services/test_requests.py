@@ -293,7 +293,11 @@ def test_what_was_approved_for_good_is_not_looked_at_again(monkeypatch: pytest.M
     for model in ("a", "b", "c"):
         decide_request(for_model(tenant, model=model).pk, approved=True, actor=approver())
     looked: list[str] = []
-    monkeypatch.setattr(requests, "_expire", lambda pk, now: looked.append(str(pk)) or True)
-    monkeypatch.setattr(requests, "_is_over", lambda row, now: looked.append(row.state) or False)
+
+    def look(request: AccessRequest, now: datetime) -> bool:
+        looked.append(request.state)
+        return False
+
+    monkeypatch.setattr(requests, "_is_over", look)
     assert expire_requests(now=timezone.now()) == 0
     assert looked == []
