@@ -5,11 +5,12 @@ from typing import Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from tenants.actor import Actor
 from tenants.models import Adjustment, AdjustmentKind, Tenant, UsageRecord
-from tenants.policies.money import MOST_MICROS
+from tenants.policies.money import MOST_MICROS, amount_of
 from tenants.policies.periods import month_of
 from tenants.services.audit import record_audit
 from tenants.services.errors import InvalidInput
@@ -31,8 +32,9 @@ def adjust_bill(
     """Add an amount (millionths of the currency; below zero in the tenant's favour) to a month such as 2026-11.
 
     It cannot be changed or taken back; a mistake is set right by another one. It changes the bill, not what limits
-    count. Raises InvalidInput for zero, an absurd amount, a credit that is not negative, a month that has not begun
-    in the tenant's zone, no reason, or a ledger row that is not the tenant's.
+    count, but for a correction that names a ledger row. Raises InvalidInput for zero, an absurd amount, a credit that
+    is not negative, a month that has not begun in the tenant's zone or was over before there was the tenant, no reason,
+    a ledger row that is not the tenant's, or a row's corrections that take off more than it cost.
     """
     if kind not in AdjustmentKind:
         raise InvalidInput("kind", f"One of {', '.join(AdjustmentKind.values)}.")
@@ -44,11 +46,13 @@ def adjust_bill(
         raise InvalidInput("month", "A month is written like 2026-11.")
     if month > month_of(tenant.time_zone, timezone.now().timestamp()):
         raise InvalidInput("month", "That month has not begun yet.")
+    if month < month_of(tenant.time_zone, tenant.created_at.timestamp()):
+        raise InvalidInput("month", "There was no such tenant yet: nobody would see it.")
     reason = reason.strip()
     if not 0 < len(reason) <= 200 or "\x00" in reason:
         raise InvalidInput("reason", "Give a reason, of at most 200 characters.")
-    if usage_record_id is not None and not UsageRecord.objects.filter(pk=usage_record_id, tenant_id=tenant.pk).exists():
-        raise InvalidInput("usage_record_id", "This tenant has no such request in the ledger.")
+    if usage_record_id is not None:
+        _check_row(tenant, usage_record_id, amount_micros if kind == AdjustmentKind.CORRECTION else 0)
     adjustment = Adjustment.objects.create(
         tenant_id=tenant.pk,
         kind=kind,
@@ -66,3 +70,17 @@ def adjust_bill(
         after={"kind": kind, "amount_micros": amount_micros, "month": month, "reason": reason},
     )
     return adjustment
+
+
+def _check_row(tenant: Tenant, usage_record_id: UUID, correction: int) -> None:
+    """Budgets count what a row costs with its corrections: below nothing they would let more pass than they are."""
+    cost = UsageRecord.objects.filter(pk=usage_record_id, tenant_id=tenant.pk).values_list("cost_micros", flat=True)
+    known = cost.first()
+    if known is None:
+        raise InvalidInput("usage_record_id", "This tenant has no such request in the ledger.")
+    if correction < 0:
+        Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # of two at once the second sees the first
+        earlier = Adjustment.objects.filter(usage_record_id=usage_record_id, kind=AdjustmentKind.CORRECTION)
+        left = known + earlier.aggregate(sum=Sum("amount_micros", default=0))["sum"]
+        if left + correction < 0:
+            raise InvalidInput("amount", f"The request cost {amount_of(left)}: no more can be taken off it.")

@@ -217,7 +217,7 @@ def _open(
 
 def _check_approver(request: AccessRequest, actor: Actor) -> None:
     """Who is alone on the platform decides alone; the audit log shows it."""
-    if actor.kind != "user" or actor.id != request.requested_by_id:
+    if actor.kind != "user" or actor.id is None or actor.id != request.requested_by_id:
         return
     deciding = MAY[Object.DECISION, Action.CREATE] & PLATFORM_ROLES
     if User.objects.filter(is_active=True, platform_role__in=deciding).exclude(pk=actor.id).exists():

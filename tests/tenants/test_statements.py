@@ -1,5 +1,6 @@
 """A statement is the sum of the ledger's rows of the tenant's month, to the millionth, in any zone."""
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.django_db
 
 PROCESS = uuid4()
 NOW = datetime(2026, 12, 20, tzinfo=UTC)
+THIS_MONTH = f"{datetime.now(UTC):%Y-%m}"
 _numbers = iter(range(1, 1_000_000))
 
 
@@ -134,6 +136,7 @@ def test_adjustments_change_the_total_and_gpu_time_is_only_shown() -> None:
         ({"amount_micros": 0}, "amount"),
         ({"amount_micros": 5}, "amount"),
         ({"amount_micros": -(10**13)}, "amount"),
+        ({"month": "2019-12"}, "month"),
         ({"kind": "gift"}, "kind"),
         ({"month": "2026-13"}, "month"),
         ({"month": "2099-01"}, "month"),
@@ -143,7 +146,7 @@ def test_adjustments_change_the_total_and_gpu_time_is_only_shown() -> None:
     ],
 )
 def test_a_wrong_adjustment_is_refused(more: dict[str, Any], field: str) -> None:
-    values: dict[str, Any] = {"kind": "credit", "amount_micros": -5, "month": "2026-01", "reason": "r"}
+    values: dict[str, Any] = {"kind": "credit", "amount_micros": -5, "month": THIS_MONTH, "reason": "r"}
     with pytest.raises(InvalidInput) as refused:
         adjust_bill(make_tenant(), actor=SYSTEM, **{**values, **more})
     assert refused.value.field == field
@@ -152,7 +155,7 @@ def test_a_wrong_adjustment_is_refused(more: dict[str, Any], field: str) -> None
 
 def test_an_adjustment_is_never_changed_or_taken_back() -> None:
     tenant = make_tenant()
-    made = adjust_bill(tenant, kind="correction", amount_micros=5, month="2026-01", reason="r", actor=SYSTEM)
+    made = adjust_bill(tenant, kind="correction", amount_micros=5, month=THIS_MONTH, reason="r", actor=SYSTEM)
     for statement in (
         "UPDATE tenants_adjustment SET amount_micros = 1",
         "DELETE FROM tenants_adjustment",
@@ -160,5 +163,21 @@ def test_an_adjustment_is_never_changed_or_taken_back() -> None:
         with pytest.raises((InternalError, ProgrammingError)), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
     with pytest.raises(IntegrityError), transaction.atomic():
-        Adjustment.objects.create(tenant_id=tenant.pk, kind="credit", amount_micros=5, month="2026-01", reason="r")
+        Adjustment.objects.create(tenant_id=tenant.pk, kind="credit", amount_micros=5, month=THIS_MONTH, reason="r")
     assert Adjustment.objects.get() == made
+
+
+def test_corrections_of_a_row_never_take_off_more_than_it_cost() -> None:
+    tenant = make_tenant()
+    row = _row(tenant, datetime.now(UTC), cost_micros=100)
+    record_usage([row])
+    of_row: dict[str, Any] = {"month": THIS_MONTH, "reason": "r", "usage_record_id": row.id, "actor": SYSTEM}
+    adjust_bill(tenant, kind="correction", amount_micros=-60, **of_row)
+    for kind, amount in (("correction", -41), ("credit", -101)):
+        # A budget would count below nothing, and let more pass than it is.
+        refusal = pytest.raises(InvalidInput) if kind == "correction" else contextlib.nullcontext()
+        with refusal:
+            adjust_bill(tenant, kind=kind, amount_micros=amount, **of_row)
+    adjust_bill(tenant, kind="correction", amount_micros=-40, **of_row)
+    adjust_bill(tenant, kind="correction", amount_micros=7, **of_row)
+    assert build_statement(tenant, THIS_MONTH, now=datetime.now(UTC)).total_micros == 100 - 60 - 101 - 40 + 7
