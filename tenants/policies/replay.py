@@ -4,7 +4,7 @@ Counted is what requests used. The doors reserve more (a bound) until a request 
 refuse some requests that are let through here; a client that was refused might also have sent less, or again.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -59,17 +59,19 @@ class Gate(Protocol):
 
 
 class _Calendar:
+    """Each period by itself: a row of the old one may come after rows of the new."""
+
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._period = Period(0.0, 0.0)
-        self._used = 0
+        self._used: defaultdict[float, int] = defaultdict(int)  # by the period's start
 
     def admits(self, use: Use) -> bool:
         if not self._period.holds(use.at):
-            self._period, self._used = period_at(self._rule.window, self._rule.zone, use.at), 0
-        if self._used + use.amount > self._rule.amount:
+            self._period = period_at(self._rule.window, self._rule.zone, use.at)
+        if self._used[self._period.start] + use.amount > self._rule.amount:
             return False
-        self._used += use.amount
+        self._used[self._period.start] += use.amount
         return True
 
 

@@ -96,3 +96,9 @@ def test_the_bound_stops_reading() -> None:
 def test_an_unknown_window_is_refused() -> None:
     with pytest.raises(ValueError):
         gate(Rule("week", 1))
+
+
+def test_a_row_of_the_old_day_that_comes_late_does_not_begin_the_new_one_again() -> None:
+    midnight = period_at("day", "Europe/Berlin", NOON).end
+    late = [Use(midnight - 1, 5), Use(midnight + 1, 5), Use(midnight - 0.5, 5), Use(midnight + 2, 5)]
+    assert _admitted(Rule("day", 5, "Europe/Berlin"), late) == late[:2]
