@@ -29,7 +29,7 @@ from gateway.relay.rows import (
     TenantRow,
 )
 
-KEY_CAPACITY: Final = 50_000
+KEY_CAPACITY: Final = 150_000  # about 50 MB
 UNKNOWN_CAPACITY: Final = 10_000
 
 
