@@ -1,13 +1,21 @@
 """The one way into the audit log."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection, models
 
 from tenants.actor import Actor
 from tenants.models import AuditEvent
+
+MASK: Final = "***"
+_APP: Final = AuditEvent._meta.app_label
+_TYPED: Final = frozenset({"name", "slug", "display_name", "email", "note", "reason", "url", "jwks_url"})
+"""What people type to name or explain their own things: it may be a person's name, and the log is for ever.
+
+That it changed is told here; from what to what is in the configuration's history, which can be erased.
+"""
 
 
 def record_audit(
@@ -21,10 +29,12 @@ def record_audit(
 ) -> None:
     """Append one row, in the caller's transaction. `before` and `after` carry JSON values, never secrets.
 
+    Of rows of this app what people typed freely (_TYPED), and whatever looks like a mail address, is masked.
     Raises RuntimeError outside a transaction: a row must stand or fall with the write it tells of.
     """
     if not connection.in_atomic_block:
         raise RuntimeError("record_audit outside a transaction")
+    typed = _typed(subject, tenant_id)
     AuditEvent.objects.create(
         action=action,
         actor_kind=actor.kind,
@@ -33,10 +43,25 @@ def record_audit(
         subject_type=subject._meta.label,
         subject_id=subject.pk if isinstance(subject.pk, UUID) else None,
         tenant_id=tenant_id,
-        before=dict(before or {}),
-        after=dict(after or {}),
+        before=_masked(before or {}, typed),
+        after=_masked(after or {}, typed),
         transaction=_Transaction(),
     )
+
+
+def _typed(subject: models.Model, tenant_id: UUID | None) -> frozenset[str]:
+    """Names of members that are masked."""
+    if subject._meta.app_label != _APP:
+        return frozenset()
+    return _TYPED | {"value"} if tenant_id is not None else _TYPED  # of a tenant's role mapping: a group, or a person
+
+
+def _masked(values: Mapping[str, Any], typed: frozenset[str]) -> dict[str, Any]:
+    return {name: MASK if _is_masked(name, value, typed) else value for name, value in values.items()}
+
+
+def _is_masked(name: str, value: Any, typed: frozenset[str]) -> bool:
+    return isinstance(value, str) and value != "" and (name in typed or "@" in value)
 
 
 class _Transaction(models.Func):

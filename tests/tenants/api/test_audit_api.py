@@ -103,12 +103,12 @@ def test_a_tenant_sees_its_own_and_nobody_elses(acme: Tenant, role: TenantRole |
 
 def test_the_table_is_bounded_and_no_cell_is_a_formula(reader: APIClient, acme: Tenant) -> None:
     for number in range(3):
-        record_audit(f"=cmd{number}", subject=acme, actor=SYSTEM, tenant_id=acme.pk, after={"name": '=1+1\n,"'})
+        record_audit(f"=cmd{number}", subject=acme, actor=SYSTEM, tenant_id=acme.pk, after={"cell": '=1+1\n,"'})
     answer = reader.get("/api/audit.csv", {"limit": 2, "tenant_id": acme.pk})
     assert (answer["content-type"], answer["cache-control"]) == ("text/csv; charset=utf-8", "no-store")
     table = list(csv.DictReader(io.StringIO(b"".join(answer).decode())))
     assert [row["action"] for row in table] == ["'=cmd2", "'=cmd1"]
-    assert table[0]["after"] == '{"name": "=1+1\\n,\\""}'
+    assert table[0]["after"] == '{"cell": "=1+1\\n,\\""}'
     assert reader.get("/api/audit.csv", {"limit": 10**6}).status_code == 400
 
 

@@ -184,7 +184,7 @@ def test_a_change_is_audited_and_published_once(tenant: Tenant) -> None:
     change_api_key(key.pk, actor=SYSTEM, name="new")
     assert current_epoch(Section.KEYS) == epoch + 1
     event = AuditEvent.objects.get(action="api_key.changed")
-    assert event.before == {"name": "prod", "scopes": ["infer", "train"], "rpm_limit": 7}
+    assert event.before == {"name": "***", "scopes": ["infer", "train"], "rpm_limit": 7}
     mistakes: list[dict[str, Any]] = [
         {"name": ""}, {"scopes": []}, {"scopes": ["fly"]}, {"rpm_limit": 0}, {"digest": "x"},
     ]  # fmt: skip

@@ -1,0 +1,61 @@
+"""What the pool holds about tenants: private models with all that runs of them, and training; see tenants.erasure."""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from django.db.models import Q
+
+from core.epochs import Section
+from gpupool import models as rows
+from gpupool.models.training import Adapter, FineTuningEvent, FineTuningJob, TrainingFile
+from gpupool.policies.training import ENDED
+from tenants.erasure import Held, hold, publish, watch
+
+_OVER: Final = (rows.InstanceState.STOPPED, rows.InstanceState.FAILED)
+
+HELD: Final = (
+    Held(rows.Model, tenant="tenant_id"),
+    Held(rows.ModelVersion, tenant="model__tenant_id"),
+    Held(FineTuningJob, tenant="tenant_id"),
+    Held(FineTuningEvent, tenant="job__tenant_id", bulky=True),
+    Held(Adapter, tenant="tenant_id"),
+    Held(TrainingFile, tenant="tenant_id"),
+    Held(rows.Instance, tenant="version__model__tenant_id"),
+    Held(rows.Lease, tenant="tenant_id", kept="what the pool's memory was claimed for, by ids only"),
+)
+
+NOBODYS: Final = frozenset(
+    f"gpupool.{name}"
+    for name in ("EngineSwitch", "Node", "Device", "StoreRevision", "StoreLease", "StoreEntry", "StoreEvent")
+)
+"""Models whose rows tell of no tenant and nobody."""
+
+
+def register() -> None:
+    """Say all of it; when Django starts."""
+    hold(*HELD)
+    watch(_in_the_way)
+    publish(_to_publish)
+
+
+def _in_the_way(tenant_id: UUID) -> Sequence[str]:
+    found: list[str] = []
+    jobs = FineTuningJob.objects.filter(tenant_id=tenant_id).filter(~Q(state__in=ENDED) | Q(runner_live=True))
+    if running := jobs.count():
+        found.append(f"{running} of its fine-tuning jobs have not ended: cancel them first.")
+    instances = rows.Instance.objects.filter(version__model__tenant_id=tenant_id).exclude(state__in=_OVER)
+    if names := [str(pk) for pk in instances.order_by("pk").values_list("pk", flat=True)[:10]]:
+        found.append(f"Instances of its private models are not stopped: {', '.join(names)}. Stop them first.")
+    if rows.Lease.objects.filter(tenant_id=tenant_id, released_at__isnull=True).exists():
+        found.append("Memory of devices is still claimed for it.")
+    return found
+
+
+def _to_publish(tenant_id: UUID) -> Sequence[tuple[Section, UUID]]:
+    models = rows.Model.objects.filter(tenant_id=tenant_id).order_by("pk").values_list("pk", flat=True)
+    instances = rows.Instance.objects.filter(version__model__tenant_id=tenant_id).order_by("pk")
+    return [
+        *((Section.MODELS, pk) for pk in models),
+        *((Section.ENDPOINTS, pk) for pk in instances.values_list("pk", flat=True)),
+    ]
