@@ -28,11 +28,15 @@ def trace_id(headers: Headers) -> str | None:
 
 @contextlib.contextmanager
 def logged_as(request: SlimRequest | None, principal: Principal | None = None) -> Iterator[None]:
-    """Lines written inside carry what is known of request_id, trace_id, tenant and key_id."""
+    """Lines written inside carry what is known of request_id, trace_id, tenant and key_id or subject_id."""
     known: dict[str, str | None] = {}
     if request is not None:
         known |= {"request_id": str(request.request_id), "trace_id": trace_id(request.headers)}
     if isinstance(principal, Principal):  # Django's anonymous user is none
-        known |= {"tenant": principal.tenant_slug, "key_id": str(principal.key_id)}
+        known |= {"tenant": principal.tenant_slug}
+        if principal.key_id is not None:
+            known["key_id"] = str(principal.key_id)
+        elif principal.subject_id is not None:
+            known["subject_id"] = str(principal.subject_id)
     with structlog.contextvars.bound_contextvars(**{name: value for name, value in known.items() if value}):
         yield
