@@ -88,6 +88,9 @@ class Both:
         finally:
             self._second.settle(used, sequence)
 
+    def within(self, moment: float) -> float:
+        return self._second.within(self._first.within(moment))
+
     def headers(self) -> list[tuple[bytes, bytes]]:
         return [*self._first.headers(), *self._second.headers()]
 

@@ -93,6 +93,9 @@ class Settler:
 
     def _open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None) -> "SpoolTicket":
         elapsed = self._clock.monotonic() - request.received_at
+        started_at = self._clock.now().timestamp() - elapsed
+        if hold is not None:
+            started_at = hold.reservation.within(started_at)
         bound = hold.bound if hold is not None and hold.counts_tokens else None
         row = OpenRow(
             id=request.request_id,
@@ -102,7 +105,7 @@ class Settler:
             door=self._door,
             api=request.api,
             streamed=parsed.stream,
-            started_at=self._clock.now().timestamp() - elapsed,
+            started_at=started_at,
             subject_id=principal.subject_id,
             reserved_input=bound.input_tokens if bound else None,
             reserved_output=bound.output_tokens if bound else None,

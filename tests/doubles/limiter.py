@@ -15,10 +15,14 @@ class NotedReservation:
     limits: Sequence[LimitRow]
     bound: Charge
     settled: list[tuple[Charge | None, int]] = field(default_factory=list)
+    period_from: float = 0.0
 
     def settle(self, used: Charge | None, sequence: int) -> None:
         if not self.settled:
             self.settled.append((used, sequence))
+
+    def within(self, moment: float) -> float:
+        return max(moment, self.period_from)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         return [(b"x-ratelimit-limit-" + row.metric.encode(), b"%d" % row.amount) for row in self.limits]

@@ -27,13 +27,15 @@ _INDEX: Final = {
 }
 HELD_REQUESTS: Final = "held_requests"
 _NEVER: Final = float("inf")
+_HALF: Final = MOST // 2
 
 
 def units_of(charge: Charge) -> Units:
-    """A charge as accounts take it; what is negative counts as nothing."""
+    """A charge as accounts take it; what is negative counts as nothing, what nobody can count as just too much."""
     incoming, outgoing, micros, requests = charge
-    if incoming < 0 or outgoing < 0 or micros < 0:
-        incoming, outgoing, micros = max(0, incoming), max(0, outgoing), max(0, micros)
+    if not (0 <= incoming <= _HALF and 0 <= outgoing <= _HALF and 0 <= micros <= MOST):
+        incoming, outgoing, micros = (min(max(0, units), MOST + 1) for units in (incoming, outgoing, micros))
+        return requests, min(incoming + outgoing, MOST + 1), incoming, outgoing, micros, 1
     return requests, incoming + outgoing, incoming, outgoing, micros, 1
 
 
@@ -124,7 +126,19 @@ class Account:
 class Plan:
     """The accounts that a request is charged to, by the tuple of its limits; valid until a period ends."""
 
-    __slots__ = ("accounts", "calendar", "entries", "limits", "minutes", "others", "standing", "until", "used")
+    __slots__ = (
+        "accounts",
+        "calendar",
+        "end",
+        "entries",
+        "limits",
+        "minutes",
+        "others",
+        "standing",
+        "start",
+        "until",
+        "used",
+    )
 
     def __init__(self, limits: Sequence[LimitRow], entries: list[tuple[Account, int]], until: float) -> None:
         self.limits = tuple(limits)  # kept, so that the ids by which the plan is found stay theirs
@@ -136,7 +150,15 @@ class Plan:
         self.others = tuple(entry for entry in entries if entry[0].kind == BUCKET)
         self.until = until
         """Seconds since the epoch, by Valkey's clock: when a period or a boost ends."""
+        self.start = max((max(a.counter.start, a.limit.counts_from) for a, _ in self.calendar), default=0.0)
+        """The periods that it counts in have all begun by then (seconds since the epoch)."""
+        self.end = min((float(account.counter.end) for account, _ in self.calendar), default=_NEVER)
+        """And none has ended before."""
         self.used = True
+
+    def part(self, *, calendar: bool) -> "Plan":
+        """The accounts of periods alone, or the others."""
+        return Plan(self.limits, [e for e in self.entries if (e[0].kind == CALENDAR) is calendar], self.until)
 
     def missing(self, units: Units) -> list[int]:
         """What each account lacks of a reservation."""

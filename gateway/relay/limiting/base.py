@@ -29,8 +29,15 @@ class Reservation(Protocol):
     def settle(self, used: Charge | None, sequence: int) -> None:
         """It used this much, and is row `sequence` of this process's spool (0: no row).
 
-        None: nobody knows; it is held to have used all that was reserved. What is not used goes back to the periods
-        that it was reserved in. More than was reserved is counted too, and told as an overrun: a failure of ours.
+        None: nobody knows; it is held to have used all that was reserved. Without a row that stays reserved until the
+        process has ended, since only then the ledger has a row for it. What is not used goes back to the periods that
+        it was reserved in. More than was reserved is counted too, and told as an overrun: a failure of ours.
+        """
+
+    def within(self, moment: float) -> float:
+        """The moment (seconds since the epoch), or the nearest one in all periods that it is reserved in.
+
+        What the ledger is to say of when the request started: a day's rows and its counter must be the same requests.
         """
 
     def headers(self) -> list[tuple[bytes, bytes]]:

@@ -19,6 +19,7 @@ Saved = list[tuple[Account, dict[int, int], int]]
 """Of each account, what a message tells of seconds and of a bucket's level."""
 
 _OPEN: Final = -1
+_MOMENT: Final = 0.001  # seconds
 
 
 class Held:
@@ -35,8 +36,18 @@ class Held:
         self.spent = NO_UNITS
 
     def settle(self, used: Charge | None, sequence: int) -> None:
-        if self.sequence == _OPEN:
+        if self.sequence != _OPEN:
+            return
+        if used is None and not sequence:
+            self.book.keep(self)
+        else:
             self.book.settle(self, self.units if used is None else units_of(used), sequence)
+
+    def within(self, moment: float) -> float:
+        plan = self.plan
+        if plan.start <= moment < plan.end:
+            return moment
+        return max(plan.start, min(moment, plan.end - _MOMENT))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         return ratelimit_headers(self.plan.entries, self.book.valkey_now())
@@ -186,6 +197,18 @@ class Book:
                 near = near or account.near
         if near:
             self.wake()
+
+    def keep(self, held: Held) -> None:
+        """It has ended, and nobody knows how: of periods all of it stays reserved, for as long as this process lives.
+
+        Were it told as used, a comparison with the ledger would give it back: its row comes when the process has ended.
+        """
+        self.open.discard(held)
+        held.sequence = 0
+        plan = held.plan
+        self.settle(Held(self, plan.part(calendar=False), held.units, held.second), held.units, 0)
+        if plan.calendar:
+            self.open.add(Held(self, plan.part(calendar=True), held.units, held.second))
 
     def acknowledge(self, sequence: int) -> None:
         """The ledger has every row up to that one."""

@@ -163,6 +163,19 @@ async def test_a_defect_while_settling_gives_nothing_back(tmp_path: Path, monkey
     await desk.settler.close()
 
 
+@pytest.mark.shows("G29")
+async def test_a_request_is_told_to_have_started_in_the_period_it_is_reserved_in(tmp_path: Path) -> None:
+    """Its body came for a while, or our clock is behind Valkey's: the ledger and the counter speak of the same day."""
+    desk, limiter = Desk(tmp_path / "spool"), NotingLimiter()
+    midnight = desk.clock.now().timestamp() - 1.0
+    hold = a_hold(limiter)
+    limiter.made[0].period_from = midnight
+    desk.settler.open(desk.request(), PRINCIPAL, PARSED, hold).settle(a_settlement())
+    desk.settler.open(desk.request(), PRINCIPAL, PARSED).settle(a_settlement())
+    assert [row.started_at for row in desk.rows()] == [midnight, midnight - 1.0]
+    await desk.settler.close()
+
+
 async def test_the_open_says_what_is_reserved_where_tokens_or_money_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
