@@ -63,8 +63,14 @@ def grant_runtime(role: str) -> None:
         for table, rights in _FEWER_RIGHTS.items():
             _execute(cursor, "REVOKE ALL ON {table} FROM {role}", table=sql.Identifier(table), role=name)
             _execute(cursor, f"GRANT {rights} ON {{table}} TO {{role}}", table=sql.Identifier(table), role=name)
-        for function in _FUNCTIONS:
+        # Also of triggers': a table of one's own with such a trigger would run casts of one's own as the owner.
+        cursor.execute(
+            "SELECT oid::regprocedure::text FROM pg_proc "
+            "WHERE prosecdef AND pronamespace = current_schema()::regnamespace"
+        )
+        for (function,) in cursor.fetchall():
             _execute(cursor, f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
+        for function in _FUNCTIONS:
             _execute(cursor, f"GRANT EXECUTE ON FUNCTION {function} TO {{role}}", role=name)
 
 

@@ -118,6 +118,35 @@ def test_what_the_runtime_role_may_not_do(as_runtime: psycopg.Connection[Any], c
         as_runtime.execute(command)
 
 
+# What the trigger's function tells of a row goes through casts, which a role can make for types of its own.
+_MASQUERADE = """
+CREATE TYPE pg_temp.bait AS (name text);
+CREATE FUNCTION pg_temp.sprung(pg_temp.bait) RETURNS json LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO public.django_migrations (app, name, applied) VALUES (current_user, 'taken', now());
+    RETURN '{}'; END $$;
+CREATE CAST (pg_temp.bait AS json) WITH FUNCTION pg_temp.sprung(pg_temp.bait);
+CREATE TEMPORARY TABLE tenants_grant (id uuid, tenant_id uuid, bait pg_temp.bait);
+CREATE TRIGGER history AFTER INSERT ON pg_temp.tenants_grant FOR EACH ROW EXECUTE FUNCTION tenants_keep_history();
+INSERT INTO pg_temp.tenants_grant VALUES (gen_random_uuid(), gen_random_uuid(), ROW('x'));
+"""
+
+
+def test_the_trigger_of_the_history_lends_nobody_its_owners_rights(upgraded: PostgresServer) -> None:
+    """In a database that is not ours everyone may have temporary tables, with triggers on them."""
+    with psycopg.connect(upgraded.url(_DATABASE), autocommit=True) as admin:
+        admin.execute(f"GRANT TEMPORARY ON DATABASE {_DATABASE} TO {RUNTIME}")
+        try:
+            with (
+                psycopg.connect(upgraded.url(_DATABASE, role=RUNTIME)) as runtime,
+                pytest.raises(psycopg.errors.InsufficientPrivilege, match="function tenants_keep_history"),
+            ):
+                runtime.execute(_MASQUERADE)
+        finally:
+            admin.execute(f"REVOKE TEMPORARY ON DATABASE {_DATABASE} FROM {RUNTIME}")
+        taken = admin.execute("SELECT app FROM django_migrations WHERE name = 'taken'").fetchall()
+    assert taken == []
+
+
 def test_tables_of_later_migrations_and_new_partitions_can_be_used(
     upgraded: PostgresServer, as_runtime: psycopg.Connection[Any]
 ) -> None:
