@@ -54,6 +54,7 @@ from gateway.relay.stored import StoredResponses
 from gateway.relay.subscriber import Subscriber
 from gateway.relay.tokens.book import TokenBook
 from gateway.relay.tokens.keysets import KeySets
+from gateway.relay.tuning.answers import Tuning
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from gateway.relay.valkey import ValkeyClient
 from gateway.services.drain import LedgerDrain
@@ -61,8 +62,10 @@ from gateway.services.limit_counters import LimitCounters
 from gateway.services.limit_keeper import LimitKeeper
 from gateway.services.response_store import DatabaseResponseStore
 from gateway.services.snapshot_source import DatabaseSnapshotSource
+from gateway.services.tuning_store import DatabaseTuningStore
 from gateway.services.usage_store import DatabaseUsageStore
 from gpupool.engines.registry import engines
+from gpupool.training.settings import training_settings
 
 logger = structlog.get_logger(__name__)
 
@@ -117,6 +120,11 @@ class RelayRuntime:
     def usage(self) -> OwnUsage:
         """Only after `start`."""
         return self._usage
+
+    @property
+    def tuning(self) -> Tuning:
+        """Only after `start`."""
+        return self._tuning
 
     def exchange(self, ready: Ready) -> Exchange:
         return Exchange(ready, self.upstream, self._clock, self.deadlines)
@@ -225,6 +233,18 @@ class RelayRuntime:
             authentication=self.authentication,
         )
 
+        training = training_settings()
+        self._tuning_store = DatabaseTuningStore(training)
+        self._tuning = Tuning(
+            self._tuning_store,
+            door=self._door,
+            configured=bool(training.command),
+            file_cap_bytes=training.file_cap_bytes,
+            resolve=self._pipeline.resolve,
+            authentication=self.authentication,
+            permission=self.permission,
+        )
+
     async def stop(self) -> None:
         """Bring what is owed to the ledger, as far as a moment allows; the rest stays in the spool."""
         if self._outbox is not None:
@@ -239,6 +259,7 @@ class RelayRuntime:
         await self._keysets.aclose()
         await self._responses.aclose()
         await self._usage_store.aclose()
+        await self._tuning_store.aclose()
         if self._outbox is not None:
             await self._limit_client.close()
             await self._ledger_client.close()

@@ -12,6 +12,7 @@ from gateway.relay.own_usage import OwnUsage
 from gateway.relay.pipeline import Pipeline
 from gateway.relay.plan import Ready
 from gateway.relay.stored import StoredResponses
+from gateway.relay.tuning.answers import Tuning
 
 
 class DoorRuntime(Protocol):
@@ -40,6 +41,10 @@ class DoorRuntime(Protocol):
     @property
     def usage(self) -> OwnUsage:
         """Answers about a key's own usage."""
+
+    @property
+    def tuning(self) -> Tuning:
+        """Answers about files and fine-tuning jobs."""
 
     def exchange(self, ready: Ready) -> Exchange:
         """What carries one admitted request to an engine."""

@@ -7,6 +7,16 @@ from gateway.api.inference import VIEWS, InferModelView, InferView, ModelsView, 
 from gateway.api.probes import about_server_here, healthz, metrics, no_inference_here, nothing_here, readyz
 from gateway.api.reconciliation import ReconciliationView
 from gateway.api.stored import CancelResponseView, InputItemsView, StoredResponseView
+from gateway.api.tuning import (
+    FileContentView,
+    FilesView,
+    FileView,
+    JobCancelView,
+    JobCheckpointsView,
+    JobEventsView,
+    JobsView,
+    JobView,
+)
 from gateway.api.usage import OwnUsageView
 from gateway.relay.routes import INFERENCE
 
@@ -18,6 +28,14 @@ urlpatterns = [
     path("v1/responses/<str:name>/input_items", InputItemsView.as_view()),
     path("v1/responses/<str:name>/cancel", CancelResponseView.as_view()),
     path("v1/usage", OwnUsageView.as_view()),
+    path("v1/files", FilesView.as_view()),
+    path("v1/files/<str:name>", FileView.as_view()),
+    path("v1/files/<str:name>/content", FileContentView.as_view()),
+    path("v1/fine_tuning/jobs", JobsView.as_view()),
+    path("v1/fine_tuning/jobs/<str:name>", JobView.as_view()),
+    path("v1/fine_tuning/jobs/<str:name>/cancel", JobCancelView.as_view()),
+    path("v1/fine_tuning/jobs/<str:name>/events", JobEventsView.as_view()),
+    path("v1/fine_tuning/jobs/<str:name>/checkpoints", JobCheckpointsView.as_view()),
     re_path(r"^v1/", nothing_here),
     path("v2", about_server_here),
     path("v2/health/live", about_server_here),

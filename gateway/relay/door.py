@@ -37,6 +37,7 @@ from gateway.relay.realtime.app import RealtimeApp
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.routes import INFERENCE, posted_api
 from gateway.relay.stored import StoredResponses
+from gateway.relay.tuning.answers import Tuning
 from gateway.relay.upstream import UpstreamClient
 
 _TICK_SECONDS: Final = 0.25
@@ -87,6 +88,7 @@ class Door:
         memory: MemoryBudget | None = None,
         stored: StoredResponses | None = None,
         usage: OwnUsage | None = None,
+        tuning: Tuning | None = None,
         coalescer: Coalescer | None = None,
     ) -> None:
         self.draining = False
@@ -113,6 +115,9 @@ class Door:
             memory=lambda: self._memory,
             stored=stored,
             usage=usage,
+            tuning=tuning,
+            body_cap_bytes=self._limits.body_cap_bytes,
+            body_deadline_seconds=self._limits.body_deadline_seconds,
         )
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -155,7 +160,7 @@ class Door:
         if api is not None and scope["method"] == "POST":
             await self._infer(api, scope, receive, send)
         else:
-            await self._others(scope, send)
+            await self._others(scope, receive, send)
 
     # Inference
 

@@ -82,6 +82,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             memory=runtime.memory,
             stored=runtime.stored,
             usage=runtime.usage,
+            tuning=runtime.tuning,
             coalescer=runtime.coalescer,
         )
         connection_cap = allow_connections(environment.connections)
