@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from dashboard.login_guard import PAUSE_SECONDS, LoginGuard
+from gateway.relay.clients import client_name
 from tenants.services.keys import MAX_RPM
 
 EXPIRIES: Final = (
@@ -41,7 +42,7 @@ class LoginForm(AuthenticationForm):
         if not {"username", "password"} <= self.cleaned_data.keys():
             return super().clean()
         address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
-        guard = LoginGuard(self.cleaned_data["username"], address)
+        guard = LoginGuard(self.cleaned_data["username"], client_name(address))
         if not guard.admit():
             raise ValidationError(
                 self.error_messages["throttled"], code="throttled", params={"minutes": PAUSE_SECONDS // 60}

@@ -46,6 +46,14 @@ def test_the_same_account_elsewhere_and_another_account_here_are_let_in(client: 
     assert attempt(Client(), password=PASSWORD, name="rita")[0] == 302
 
 
+def test_addresses_of_one_ipv6_subscriber_are_one(client: Client) -> None:
+    person("olga")
+    for number in range(ATTEMPTS):
+        attempt(client, address=f"2001:db8:1:2::{number:x}")
+    assert attempt(client, password=PASSWORD, address="2001:db8:1:2:ffff::1")[0] == 429
+    assert attempt(client, password=PASSWORD, address="2001:db8:1:3::1")[0] == 302
+
+
 def test_a_success_clears_the_count(client: Client) -> None:
     person("olga")
     for _ in range(ATTEMPTS - 1):
