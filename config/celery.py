@@ -49,6 +49,7 @@ app.conf.update(
             "task": "tenants.tasks.prune_configuration_history",
             "schedule": 86_400.0,
         },
+        "finish-erasures": {"task": "tenants.tasks.finish_erasures", "schedule": 300.0, "options": {"expires": 300.0}},
         "prune-marks": {"task": "tenants.tasks.prune_marks", "schedule": 86_400.0},
         "delete-expired-responses": {"task": "gateway.tasks.delete_expired_responses", "schedule": 3600.0},
         "prune-idempotency-records": {"task": "core.tasks.prune_idempotency_records", "schedule": 3600.0},

@@ -13,6 +13,7 @@ from tenants.services import (
     configuration,
     deliveries,
     endings,
+    erasure,
     grants,
     invitations,
     ledger,
@@ -94,3 +95,9 @@ def mail_invitation(invitation_id: str, sealed_link: str) -> bool:
 def prune_configuration_history() -> int:
     """Delete history of configuration that nobody rolls back to; returns how many rows."""
     return configuration.prune_history()
+
+
+@shared_task(name="tenants.tasks.finish_erasures")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def finish_erasures() -> int:
+    """Go on with erasures of tenants that were broken off; returns how many."""
+    return erasure.finish_erasures(now=timezone.now())

@@ -19,6 +19,7 @@ import tenants.holdings
 from core.models import IdempotencyRecord
 from core.refusals import Conflict
 from gateway.models import StoredConversation
+from gpupool.models import FineTuningJob, Instance
 from tenants import erasure, services
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, PlatformRole, Tenant, TenantRole, TenantState, UsageRecord, User
@@ -176,8 +177,8 @@ def test_instances_and_jobs_of_a_tenant_are_in_the_way(state: str) -> None:
     operator = make_user(platform_role=PlatformRole.SUPERUSER)
     acme = _filled(ACME, operator)
     _suspended(acme)
-    gpupool.holdings.rows.Instance.objects.update(state=state)
-    gpupool.holdings.FineTuningJob.objects.update(state="running")
+    Instance.objects.update(state=state)
+    FineTuningJob.objects.update(state="running")
     with pytest.raises(Conflict, match=r"1 of its fine-tuning jobs .* not stopped"):
         erase_tenant(acme.pk, actor=SYSTEM, now=_later())
 

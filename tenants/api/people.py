@@ -23,6 +23,7 @@ from tenants.api.base import ControlView
 from tenants.models import PlatformRole, RoleMapping, Tenant, TenantRole, User
 from tenants.policies.roles import Action, Object
 from tenants.reads import people
+from tenants.services.erasure import erase_person
 from tenants.services.people import login_link
 
 
@@ -140,6 +141,14 @@ class PersonView(ControlView):
             check_match(request, PersonSerializer(_person(user_id)).data, without=("last_login",))
             services.change_person(user_id, actor=self.actor, **values)
         return tagged(PersonSerializer(_person(user_id)).data, without=("last_login",))
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, user_id: UUID) -> Response:
+        """Erase them, in every tenant; superusers only. It cannot be undone. 409 for a tenant's last owner."""
+        platform_access(request, Action.DELETE, Object.PERSON)
+        _person(user_id)
+        erase_person(user_id, actor=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class SecondFactorResetView(ControlView):

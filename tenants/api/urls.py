@@ -14,6 +14,7 @@ from tenants.api import (
     money,
     notices,
     people,
+    personal,
     requests,
     views,
 )
@@ -23,6 +24,7 @@ urlpatterns = [
     path("tenants/<slug:slug>/", views.TenantView.as_view()),
     path("tenants/<slug:slug>/suspend/", views.TenantSuspendView.as_view()),
     path("tenants/<slug:slug>/resume/", views.TenantResumeView.as_view()),
+    path("tenants/<slug:slug>/export/", personal.TenantExportView.as_view()),
     path("tenants/<slug:slug>/keys/", keys.KeyListView.as_view()),
     path("tenants/<slug:slug>/keys/<uuid:key_id>/", keys.KeyView.as_view()),
     path("tenants/<slug:slug>/keys/<uuid:key_id>/rotate/", keys.KeyRotateView.as_view()),
@@ -39,6 +41,7 @@ urlpatterns = [
     path("tenants/<slug:slug>/invitations/<uuid:invitation_id>/", members.InvitationView.as_view()),
     path("people/", people.PersonListView.as_view()),
     path("people/<uuid:user_id>/", people.PersonView.as_view()),
+    path("people/<uuid:user_id>/export/", personal.PersonExportView.as_view()),
     path("people/<uuid:user_id>/reset-second-factor/", people.SecondFactorResetView.as_view()),
     path("role-mappings/", people.RoleMappingListView.as_view()),
     path("role-mappings/<uuid:mapping_id>/", people.RoleMappingView.as_view()),

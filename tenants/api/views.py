@@ -24,6 +24,7 @@ from tenants.policies.roles import Action, Object
 from tenants.selectors import list_tenants_for
 from tenants.services import InvalidInput
 from tenants.services.departments import change_tenant, lock_tenant, set_parent
+from tenants.services.erasure import erase_tenant
 
 
 class TenantListView(IdempotentCreate, ControlView, ListAPIView[Tenant]):
@@ -81,6 +82,19 @@ class TenantView(ControlView):
             if moves:
                 tenant = set_parent(tenant.pk, _parent_id(self.person, parent), actor=self.actor)
         return tagged(TenantSerializer(tenant).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, slug: str) -> Response:
+        """Erase it, and its people who are nowhere else; superusers only. It cannot be undone.
+
+        It must have been suspended for so long that nothing of it can be under way; 409 says what is in the way.
+        """
+        tenant, _ = tenant_access(request, slug, Action.DELETE, Object.PERSONAL_DATA)
+        try:
+            erase_tenant(tenant.pk, actor=self.actor)
+        except Tenant.DoesNotExist as error:  # another was faster
+            raise NotFound from error
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 def _refuse_what_is_the_operators(tenant: Tenant, values: dict[str, Any], *, moves: bool) -> None:

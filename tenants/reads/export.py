@@ -16,6 +16,7 @@ FORMAT: Final = 1
 MEDIA_TYPE: Final = "application/x-ndjson"
 _ROWS_A_READ: Final = 1_000
 _BULKY_ROWS_A_READ: Final = 20
+_CHUNK_BYTES: Final = 64 * 1024
 
 
 def export_tenant(tenant: Tenant, *, at: datetime) -> Iterator[bytes]:
@@ -70,12 +71,15 @@ def _paged(held: Held, rows: "models.QuerySet[models.Model]", names: list[str]) 
 
 
 def _lines(head: dict[str, Any], rows: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[bytes]:
-    yield _line({"format": FORMAT, **head})
-    count = 0
+    lines, size, count = [_line({"format": FORMAT, **head})], 0, 0
     for label, row in rows:
         count += 1
-        yield _line({"table": label, "row": row})
-    yield _line({"rows": count})
+        lines.append(_line({"table": label, "row": row}))
+        size += len(lines[-1])
+        if size > _CHUNK_BYTES:
+            yield b"".join(lines)
+            lines, size = [], 0
+    yield b"".join([*lines, _line({"rows": count})])
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -5,7 +5,7 @@ the rest in one transaction. A process that dies in between leaves a marked tena
 that looks for such ones, goes on.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
@@ -65,7 +65,7 @@ def erase_tenant(tenant_id: UUID, *, actor: Actor, now: datetime | None = None) 
     counts: dict[str, int] = {}
     for held in erasure.all_held():
         if held.bulky and not held.kept:
-            counts[held.model._meta.label] = _delete_batches(lambda held=held: held.of_tenant(tenant_id))
+            counts[held.model._meta.label] = _delete_batches(held.of_tenant(tenant_id))
     erasure.sweep(tenant_id)
     _erase_rest(tenant_id, counts, actor=actor)
     return counts
@@ -138,14 +138,14 @@ def _not_quiet(tenant: Tenant, now: datetime) -> Iterator[str]:
         yield f"Its last requests may run until {quiet_at:%Y-%m-%d %H:%M:%S} UTC: erase it then."
 
 
-def _delete_batches(rows: Callable[[], "models.QuerySet[models.Model]"]) -> int:
+def _delete_batches(rows: "models.QuerySet[models.Model]") -> int:
     """Each batch in a transaction of its own, so that nobody waits for long."""
     deleted = 0
     while True:
         with transaction.atomic():
-            page = list(rows().order_by("pk").values_list("pk", flat=True)[:BATCH])
+            page = list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH])
             if page:
-                deleted += rows().filter(pk__in=page).delete()[0]
+                deleted += rows.filter(pk__in=page).delete()[0]
         if len(page) < BATCH:
             return deleted
 
