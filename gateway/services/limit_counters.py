@@ -11,7 +11,9 @@ Beyond the layout there are three keys under P:
   one's spool, by their sequences in its own. Written by whoever adopts; it outlives a generation.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
@@ -265,6 +267,32 @@ class LimitCounters:
         """Stay the keeper for another LOCK_SECONDS. Raises KeeperStopped."""
         if not self._client.eval(_EXTEND, 1, self._area + KEEPER, self._token, str(LOCK_SECONDS * 1000)):
             raise KeeperStopped("another keeper has taken over")
+
+    @contextlib.contextmanager
+    def kept_lock(self) -> Iterator[None]:
+        """Stay the keeper within, whatever else takes long there; gives the lock back at the end, if it is still ours.
+
+        A lock that was lost is not taken again: what is changed then raises KeeperStopped.
+        """
+        over = threading.Event()
+        kept = threading.Thread(target=self._stay, args=(over,), name="limit-keeper-lock", daemon=True)
+        kept.start()
+        try:
+            yield
+        finally:
+            over.set()
+            kept.join()
+            with contextlib.suppress(redis.RedisError):  # it lapses by itself
+                self.unlock()
+
+    def _stay(self, over: threading.Event) -> None:
+        while not over.wait(LOCK_SECONDS / 4):
+            try:
+                self.extend()
+            except KeeperStopped:
+                return
+            except redis.RedisError:
+                continue
 
     def unlock(self) -> None:
         self._client.eval(_RELEASE, 1, self._area + KEEPER, self._token)

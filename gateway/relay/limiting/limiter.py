@@ -365,6 +365,8 @@ class ValkeyLimiter:
             for past_session, past_report, saved in self._unsure:
                 if past_session > joined or past_report > report:
                     self._book.restore(saved)
+        else:
+            self._book.told = 0
         self._unsure.clear()
         self._spend_until = float("-inf")
         self._report = max(self._report, report)
@@ -413,6 +415,8 @@ class ValkeyLimiter:
         self._joined.clear()
         if state is State.LOST:
             self._spend_until = float("-inf")
+        if state is not State.JOINING:
+            self._book.told = 0  # perhaps to counters that are gone
         if state in (State.LOST, State.UNREACHABLE) and not self._complained:
             self._complained = True
             logger.warning("limits_unavailable", state=state.value, reason=reason)

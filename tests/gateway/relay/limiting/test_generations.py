@@ -139,6 +139,29 @@ async def test_accounts_that_nobody_uses_are_forgotten(process: Process, times: 
     assert [account for account, _ in running.plan.entries] == book.accounts.all()
 
 
+async def test_rows_that_come_into_the_ledger_while_counters_are_built_are_counted(
+    process: Process, counters: Counters
+) -> None:
+    """They were told to the counters that are lost, and came too late for the base of the new ones."""
+    limits = [a_limit("tokens", "day", amount=1_000_000)]
+    for _ in range(3):
+        process.settle(await process.reserve(limits, tokens(10)), tokens(10))
+    await process.limiter.tell(rotate=True)
+    counters.lose()
+    generation = counters.begin("rebuilding")
+    await process.limiter.tell(rotate=True)
+    await process.limiter.join()
+    process.limiter.acknowledged(3)
+    assert counters.client.hget(counters.area + "gen", "id") == generation
+    counters.client.hset(counters.area + "marks", process.id.hex, 1)
+    counters.client.hset(counters.area + "gen", "state", "ready")
+    assert await process.limiter.join()
+    assert counters.counter("c", limits[0])["used"] == 20
+    process.limiter.acknowledged(3)
+    await process.limiter.tell(rotate=True)
+    assert not process.limiter._book.settled
+
+
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ValkeyServer]:
     server = ValkeyServer(tmp_path / "data", log=tmp_path / "log", durable=True)
