@@ -55,10 +55,10 @@ def one_moment() -> Iterator[None]:
         yield
 
 
-def calendar_limits(now: float) -> list[Counted]:
-    """Every limit of a calendar period, with the period that `now` (seconds since the epoch) lies in."""
+def calendar_limits(now: float, only: Sequence[UUID] | None = None) -> list[Counted]:
+    """Limits of a calendar period (of `only` these), with the period that `now` (seconds since the epoch) lies in."""
     found = []
-    for limit in limit_rows(None):
+    for limit in limit_rows(only):
         if limit.window in (Window.DAY, Window.MONTH):
             counter = counter_of(limit, now)
             found.append(Counted(limit, counter, max(float(counter.start), limit.counts_from)))

@@ -62,13 +62,17 @@ def compare(
     wait: Callable[[float], None] = time.sleep,
     ledger_wait_seconds: float = LEDGER_WAIT_SECONDS,
     correct: bool = True,
+    only: Sequence[UUID] | None = None,
 ) -> list[Compared]:
     """Compare all calendar counters, and correct them unless told not to; the caller holds the lock.
 
+    `only`: just those limits'. What dead processes held stays held then: it is resolved in all counters or in none.
     Raises KeeperStopped when the counters are lost or being rebuilt, or the lock is.
     """
     first = counters.snapshot([])
-    limits = calendar_limits(first.now)
+    limits = calendar_limits(first.now, only)
+    if only is not None:
+        return _compare_some(counters, limits, wait, ledger_wait_seconds) if limits else []
     orphaned = {name for held in first.orphans.values() for name in held}
     limits.sort(key=lambda counted: counted.counter.name not in orphaned)  # what dead ones hold is resolved with them
     found: list[Compared] = []
@@ -78,6 +82,16 @@ def compare(
         found += judged
         if correct:
             _forget(counters, judgement)
+    return found
+
+
+def _compare_some(
+    counters: LimitCounters, limits: Sequence[Counted], wait: Callable[[float], None], wait_seconds: float
+) -> list[Compared]:
+    found: list[Compared] = []
+    for chunk in _chunks(limits):
+        counters.extend()
+        found += _compare(counters, chunk, wait, wait_seconds, correct=True, resolve=False)[0]
     return found
 
 
@@ -92,6 +106,7 @@ def _compare(
     wait: Callable[[float], None],
     wait_seconds: float,
     correct: bool,
+    resolve: bool = True,
 ) -> tuple[list[Compared], Judgement]:
     snapshot = counters.snapshot([counted.counter.name for counted in limits])
     if snapshot.generation is None or not snapshot.ready:
@@ -119,10 +134,10 @@ def _compare(
             for counted, one in zip(limits, found, strict=True)
             if one.applied
         ],
-        resolved=judgement.resolved,
-        counted=judgement.counted,
+        resolved=judgement.resolved if resolve else {},
+        counted=judgement.counted if resolve else {},
     )
-    _tell(found, judgement)
+    _tell(found, judgement, resolve)
     return found, judgement
 
 
@@ -160,7 +175,7 @@ def _judge(snapshot: Snapshot) -> Judgement:
     )
 
 
-def _tell(found: Sequence[Compared], judgement: Judgement) -> None:
+def _tell(found: Sequence[Compared], judgement: Judgement, resolved: bool) -> None:
     for one in found:
         if one.applied:
             direction = "up" if one.applied > 0 else "down"
@@ -173,7 +188,7 @@ def _tell(found: Sequence[Compared], judgement: Judgement) -> None:
                 ledger=one.ledger,
                 applied=one.applied,
             )
-    if judgement.resolved:
+    if resolved and judgement.resolved:
         logger.info("limit_holdings_resolved", processes=[str(process) for process in judgement.resolved])
     if judgement.behind:
         logger.info("limit_ledger_behind", processes=[str(process) for process in judgement.behind])

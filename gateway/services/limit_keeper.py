@@ -1,5 +1,9 @@
 """Keeps the limit counters true to the ledger: rebuilds them when they are lost, compares them when they are not.
 
+Beside the turn of every half minute, limits that were changed are compared at once: a tenant's zone or place in the
+tree may be another, and new counters begin at nothing. Until then, and for what is under way meanwhile, they can be
+overspent by as much.
+
 Runs inside the drain's process, on a thread of its own; any number may run, one at a time does something. What stands
 in Valkey, and what processes do at the same time, says gateway.relay.limiting.layout.
 
@@ -14,7 +18,6 @@ What is not known is a process of another machine that died together with Valkey
 once its spool is drained. That is the bound of what can be spent too much, and only then.
 """
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +31,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 
+from core.epochs import Section, current_epoch, read_changes
 from core.telemetry import metrics
 from gateway.models import EndedSpool
 from gateway.relay.limiting.layout import LAPSE_SECONDS
@@ -45,6 +49,8 @@ _JOIN_SECONDS: Final = 1.0
 _LEDGER_SECONDS: Final = 10.0
 _COMPARE_SHARE: Final = 0.05
 _POLL_SECONDS: Final = 0.1
+_CHANGED_WAIT_SECONDS: Final = 1.0
+_MOST_CHANGES: Final = 1_000  # at once; the others are next
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class KeeperTimes:
     slices: float = SLICES_SECONDS
     join: float = _JOIN_SECONDS
     ledger: float = _LEDGER_SECONDS
+    again: float = 1.0  # at least, between comparisons of limits that were changed
 
 
 DEFAULT_TIMES: Final = KeeperTimes()
@@ -85,6 +92,8 @@ class LimitKeeper:
         self._monotonic = monotonic
         self._seen: frozenset[UUID] | None = None  # the processes of the last look at whole counters
         self._compare_seconds = times.compare
+        self._limits_epoch: int | None = None  # up to which changed limits were compared
+        self._changed_at = 0.0  # monotonic, when changed limits may be compared again
 
     def run(self) -> None:
         """Look after the counters until stopped; a database or Valkey that is away is waited for."""
@@ -111,6 +120,8 @@ class LimitKeeper:
         self._seen = look.processes
         if look.now - self._counters.compared_at() >= self._compare_seconds:
             self._with_lock(self._compare)
+        elif self._monotonic() >= self._changed_at:
+            self._compare_changed()
 
     def compare_now(self, *, correct: bool = True, wait_seconds: float = 30.0) -> list[Compared]:
         """Compare whatever the time, as soon as nobody else keeps. Raises KeeperStopped where that takes too long."""
@@ -119,19 +130,14 @@ class LimitKeeper:
             if self._monotonic() > deadline:
                 raise KeeperStopped("another keeper is at work")
             self._pause()
-        try:
+        with self._counters.kept_lock():
             return compare(self._counters, correct=correct)
-        finally:
-            self._counters.unlock()
 
     def _with_lock(self, work: Callable[[Look], None]) -> None:
         if not self._counters.lock():
             return
-        try:
+        with self._counters.kept_lock():
             work(self._counters.look())  # another one may have done it meanwhile
-        finally:
-            with contextlib.suppress(redis.RedisError):  # it lapses by itself
-                self._counters.unlock()
 
     def _compare(self, look: Look) -> None:
         if not look.ready or look.now - self._counters.compared_at() < self._compare_seconds:
@@ -141,6 +147,31 @@ class LimitKeeper:
         self._counters.note_compared(look.now)
         took = self._monotonic() - begun
         self._compare_seconds = max(self._times.compare, took / _COMPARE_SHARE)
+
+    def _compare_changed(self) -> None:
+        """Limits that were changed may count other periods or other tenants: theirs begin with what the ledger has."""
+        after = self._limits_epoch
+        if after is None:
+            self._limits_epoch = current_epoch(Section.LIMITS)
+            return
+        changes = read_changes(Section.LIMITS, after=after, limit=_MOST_CHANGES)
+        if changes is None:  # it was not looked for an hour, and counters were compared since
+            self._limits_epoch = None
+            return
+        if not changes:
+            return
+
+        def work(look: Look) -> None:
+            if not look.ready:
+                return
+            begun = self._monotonic()
+            only = sorted({change.object_id for change in changes})
+            compare(self._counters, wait=self._wait, ledger_wait_seconds=_CHANGED_WAIT_SECONDS, only=only)
+            self._limits_epoch = changes[-1].epoch
+            now = self._monotonic()
+            self._changed_at = now + max(self._times.again, (now - begun) / _COMPARE_SHARE)
+
+        self._with_lock(work)
 
     def _rebuild(self, look: Look) -> None:
         if look.ready:

@@ -2,9 +2,10 @@
 
 A tenant's calendar budgets run by its zone. When the zone changes, they run by the new zone's days and months at
 once. A counter belongs to a period, and the periods are others now: theirs begin at nothing, and hold what the ledger
-has of them only when counters are next compared with it (half a minute). Who may change the zone of a tenant that has
-budgets can therefore overspend them a little, so that the control API leaves it to operators. The same is true of
-what a department used before it got a parent with a limit over its subtree.
+has of them once they are compared with it. That is done at once (seconds), for what is under way then within half a
+minute. Who may change the zone of a tenant that has budgets can therefore overspend them a little, so that the control
+API leaves it to operators. The same is true of what a department used before it got a parent with a limit over its
+subtree.
 Statements are of the zone that the tenant has when they are asked for.
 """
 
@@ -110,6 +111,9 @@ def set_parent(tenant_id: UUID, parent_id: UUID | None, *, actor: Actor) -> Tena
         after={"parent": str(parent_id) if parent_id else None},
     )
     _bump_limits(tenant)
+    for above in ([before] if before else []) + ([parent_id] if parent_id else []):
+        for limit_id in Limit.objects.filter(tenant__in=_ancestors(above), subtree=True).values_list("pk", flat=True):
+            bump_epoch(Section.LIMITS, limit_id)  # others' use counts under it now
     return tenant
 
 

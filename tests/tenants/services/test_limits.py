@@ -178,8 +178,11 @@ def test_a_new_zone_or_parent_reaches_the_tenants_limits_and_grants() -> None:
     grants = current_epoch(Section.GRANTS)
     changed = change_tenant(tenant.pk, name=" New ", time_zone="Asia/Tokyo", sla_tier="gold", actor=SYSTEM)
     assert (changed.name, changed.time_zone, changed.sla_tier) == ("New", "Asia/Tokyo", "gold")
+    _make(tenant=parent, window="day")
+    above = _make(tenant=parent, window="day", subtree=True)
+    before = len(_published())
     set_parent(tenant.pk, parent.pk, actor=SYSTEM)
-    assert _published() == [limit.pk] * 3
+    assert _published()[before:] == [limit.pk, above.pk]
     assert current_epoch(Section.GRANTS) == grants + 2
     change_tenant(tenant.pk, name="New", actor=SYSTEM)
     assert current_epoch(Section.GRANTS) == grants + 2
