@@ -58,6 +58,26 @@ class Hold(NamedTuple):
     bound: Charge
     counts_tokens: bool  # or money: what a lost request is held to have used has to be known
     counts_money: bool
+    prices: Sequence[PriceRow] | None = None
+    """By which its money was bound, and by which it is charged, whatever they are by then; None: by those in effect."""
+
+    def price(self, version_id: UUID | None) -> PriceRow | None:
+        """Of `prices`, the version's own before the model's."""
+        general = None
+        for row in self.prices or ():
+            if row.version_id is None:
+                general = row
+            elif row.version_id == version_id:
+                return row
+        return general
+
+
+class _Bounded(NamedTuple):
+    """The work as it may be done, and how much it can use at most."""
+
+    work: Work
+    charge: Charge
+    prices: Sequence[PriceRow] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +170,9 @@ class Reserver:
         if not terms.amounts:
             reservation = limiter.reserve_now(terms.limits, _ONE)
             return None if reservation is None else (work, only_called(reservation))
-        bounded, bound = self._bound(terms, work, measure(work))
+        work, bound, prices = self._bound(terms, work, measure(work))
         reservation = limiter.reserve_now(terms.limits, bound)
-        return None if reservation is None else (bounded, Hold(reservation, bound, True, terms.counts_money))
+        return None if reservation is None else (work, Hold(reservation, bound, True, terms.counts_money, prices))
 
     async def hold_call(self, terms: Terms) -> Reservation | None:
         """Reserve what needs no knowledge of the request's size, for one whose size is not known yet.
@@ -172,22 +192,18 @@ class Reserver:
             return work, only_called(called or await self._reserve(terms.limits, _ONE))
         limits = terms.limits if called is None else terms.amounts
         size = measure(work)
-        bounded, bound = self._bound(terms, work, size)
+        bounded = self._bound(terms, work, size)
         try:
-            reservation = await self._reserve(limits, bound)
+            reservation = await self._reserve(limits, bounded.charge)
         except (RateLimited, QuotaExceeded) as refusal:
-            fewer = await self._recount(terms, request, work, size, bound, refusal)
+            fewer = await self._recount(terms, request, work, size, bounded.charge, refusal)
             if fewer is None:
                 raise
-            bounded, bound = fewer
-            reservation = await self._reserve(limits, bound)
+            bounded = fewer
+            reservation = await self._reserve(limits, bounded.charge)
         if called is not None:
             reservation = Both(called, reservation)
-        return bounded, Hold(reservation, bound, True, terms.counts_money)
-
-    def price(self, model: str, version_id: UUID | None, at: float) -> PriceRow | None:
-        """The prices that a request of `at` is charged by."""
-        return self._snapshot.price(model, version_id, at)
+        return bounded.work, Hold(reservation, bounded.charge, True, terms.counts_money, bounded.prices)
 
     async def _reserve(self, limits: Sequence[LimitRow], bound: Charge) -> Reservation:
         if self._limiter is None:
@@ -202,17 +218,17 @@ class Reserver:
         size: Size,
         bound: Charge,
         refusal: RateLimited | QuotaExceeded,
-    ) -> tuple[Work, Charge] | None:
+    ) -> _Bounded | None:
         """The bound with the prompt counted by an engine, where that is less; None where it is not."""
         if self._counter is None or size.media or not worth_counting(refusal, size, bound):
             return None
         counted = await self._counter.count(request, work, terms.model.id)
         if counted is None:
             return None
-        bounded, fewer = self._bound(terms, work, recounted(size, counted))
-        return (bounded, fewer) if fewer.input_tokens < bound.input_tokens else None
+        fewer = self._bound(terms, work, recounted(size, counted))
+        return fewer if fewer.charge.input_tokens < bound.input_tokens else None
 
-    def _bound(self, terms: Terms, work: Work, size: Size) -> tuple[Work, Charge]:
+    def _bound(self, terms: Terms, work: Work, size: Size) -> _Bounded:
         model = terms.model
         tokens = bound_tokens(
             size,
@@ -220,10 +236,13 @@ class Reserver:
             allowance=self._template_tokens if size.answers else _MARKER_TOKENS,
             default_max=self._default_max(work, model, size),
         )
-        micros = self._most_micros(model.name, work.api, tokens) if terms.counts_money else 0
+        prices, micros = None, 0
+        if terms.counts_money and work.api is not Api.TOKENIZE:
+            prices = self._snapshot.prices(model.name, self._now())
+            micros = _most_micros(prices, tokens)
         if tokens.most_tokens is not None:
             work = Work(work.api, work.path, work.body, work.parsed, work.dialect, tokens.most_tokens)
-        return work, Charge(tokens.input_tokens, tokens.output_tokens, micros)
+        return _Bounded(work, Charge(tokens.input_tokens, tokens.output_tokens, micros), prices)
 
     def _default_max(self, work: Work, model: ModelRow, size: Size) -> int:
         """The end of an answer that is given none: for completions engines may have one, of a few tokens."""
@@ -235,17 +254,6 @@ class Reserver:
         ]
         known = [most for most in own if most is not None]
         return max(known) if known and len(known) == len(own) else self._default_max_tokens
-
-    def _most_micros(self, model: str, api: Api, tokens: TokenBound) -> int:
-        if api is Api.TOKENIZE:
-            return 0
-        return max(
-            (
-                bound_micros(row.tag, input_tokens=tokens.input_tokens, output_tokens=tokens.output_tokens)
-                for row in self._snapshot.prices(model, self._now())
-            ),
-            default=0,
-        )
 
     def _find(self, principal: Principal, model: ModelRow) -> Terms | None:
         found = [
@@ -271,6 +279,13 @@ class Reserver:
             counts_money=any(row.metric == _MONEY for row in limits),
             context=context,
         )
+
+
+def _most_micros(prices: Sequence[PriceRow], tokens: TokenBound) -> int:
+    return max(
+        (bound_micros(row.tag, input_tokens=tokens.input_tokens, output_tokens=tokens.output_tokens) for row in prices),
+        default=0,
+    )
 
 
 def only_called(reservation: Reservation) -> Hold:

@@ -4,11 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 import structlog
-from msgspec.structs import replace
+from msgspec import structs
 
 from core.clock import Clock
 from core.errors import LedgerUnavailable
@@ -124,8 +125,14 @@ class Settler:
         """Write the row, and settle what is held with what it says."""
         usage, endpoint = settlement.usage, settlement.endpoint
         version_id = endpoint.version_id if endpoint else None
-        price = self._price(opened.model, version_id, opened.started_at)
-        cost = 0 if price is None else _cost(opened.api, price, settlement)
+        if hold is None or hold.prices is None:
+            price = self._price(opened.model, version_id, opened.started_at)
+        else:
+            price = hold.price(version_id)
+        if hold is not None and hold.counts_tokens:
+            usage = _within(usage, hold.bound)
+        cost = 0 if price is None else _cost(opened.api, price, usage, settlement)
+        unseen_output, unseen_micros = _unseen(opened.api, price, usage, settlement, hold)
         row = UsageRow(
             id=opened.id,
             process_id=self.spool.process_id,
@@ -153,6 +160,8 @@ class Settler:
             subject_id=opened.subject_id,
             cost_micros=cost,
             price_id=price.id if price is not None else None,
+            reserved_output=unseen_output,
+            reserved_micros=unseen_micros,
         )
         written = False
         try:
@@ -184,7 +193,11 @@ class Settler:
         if not written:
             hold.reservation.settle(None, 0)
             return
-        used = Charge(row.input_tokens or 0, row.output_tokens or 0, row.cost_micros)
+        used = Charge(
+            row.input_tokens or 0,
+            (row.output_tokens or 0) + (row.reserved_output or 0),
+            row.cost_micros + (row.reserved_micros or 0),
+        )
         hold.reservation.settle(used, row.sequence)
         bound = hold.bound
         if hold.counts_tokens and (
@@ -217,7 +230,7 @@ class Settler:
     def take_over(self, row: UsageRow) -> None:
         """A row of a dead process becomes one of this one's. Raises SpoolFull or OSError."""
         spool = self.spool
-        spool.append_row(replace(row, process_id=spool.process_id, sequence=spool.last_sequence + 1))
+        spool.append_row(structs.replace(row, process_id=spool.process_id, sequence=spool.last_sequence + 1))
         self._on_row()
 
     async def sync(self) -> None:
@@ -280,7 +293,7 @@ class SpoolTicket:
 
     def __del__(self) -> None:
         # What a request holds must not be lost with it; whoever forgets to settle one is corrected here.
-        if not self._settled:
+        if not getattr(self, "_settled", True):  # one that was never made holds nothing
             self._settler.drop(self._opened, self._hold)
 
     def settle(self, settlement: Settlement) -> None:
@@ -295,10 +308,37 @@ class SpoolTicket:
             self._settler.request_log.settled(self._opened, settlement, self._principal, self._headers)
 
 
-def _cost(api: str, price: PriceRow, settlement: Settlement) -> int:
+def _within(usage: Usage, bound: Charge) -> Usage:
+    """An estimate of the input is never more than what is known to be the most."""
+    if usage.source is not UsageSource.ESTIMATED or (usage.input_tokens or 0) <= bound.input_tokens:
+        return usage
+    return replace(usage, input_tokens=bound.input_tokens)
+
+
+def _unseen(
+    api: str, price: PriceRow | None, usage: Usage, settlement: Settlement, hold: Hold | None
+) -> tuple[int | None, int | None]:
+    """What limits count, besides what is billed, of an answer that nobody has seen: output tokens and millionths.
+
+    Never more than was reserved; None where no limit counts it.
+    """
+    if settlement.unseen_output is None or hold is None or not hold.counts_tokens:
+        return None, None
+    bound = hold.bound
+    output = max(0, min(settlement.unseen_output, bound.output_tokens - (usage.output_tokens or 0)))
+    if not hold.counts_money:
+        return output, None
+    if price is None:
+        return output, 0
+    cost = _cost(api, price, usage, settlement)
+    dearer = _cost(api, price, replace(usage, output_tokens=(usage.output_tokens or 0) + output), settlement)
+    return output, max(0, min(dearer, bound.micros) - cost)
+
+
+def _cost(api: str, price: PriceRow, usage: Usage, settlement: Settlement) -> int:
     """What the request costs, in millionths: nothing where it failed and nobody said that anything was computed."""
-    usage = settlement.usage
-    if api in _FREE or (usage.source is UsageSource.NONE and settlement.outcome is not Outcome.SUCCESS):
+    unknown = usage.source is UsageSource.NONE and settlement.unseen_output is None
+    if api in _FREE or (unknown and settlement.outcome is not Outcome.SUCCESS):
         return 0
     return cost_micros(
         price.tag,

@@ -17,6 +17,7 @@ from gateway.relay.rows import LIMITS, PRICES, LimitRow, PriceRow
 from gateway.relay.splice import parse_body
 from tenants.policies.pricing import PriceTag
 from tenants.principal import Principal
+from tenants.usage import decode_row
 from tests.doubles.limiter import NotingLimiter
 from tests.gateway.relay.test_pipeline import BODY, NOW, TENANT, Door
 
@@ -129,6 +130,22 @@ async def test_money_is_bound_by_the_dearest_price_in_effect(door: Limited) -> N
     door.ready(await door.prepare())
     assert door.limiter.made[0].bound.micros == 4096 * 9
     assert (door.limiter.made[0].bound.micros) > (len(BODY) + 272) * 2 + 4096 * 3 + 5
+
+
+async def test_a_request_costs_what_it_was_bound_by_when_prices_rise_meanwhile(door: Limited) -> None:
+    version = uuid4()
+    before = PriceRow(uuid4(), "tiny", None, 0.0, PRICES_OF_TINY)
+    door.snapshot.apply(PRICES, [], [before])
+    door.settler._price = door.snapshot.price
+    door.limit("money")
+    decision = door.ready(await door.prepare())
+    dearer = [PriceRow(uuid4(), "tiny", each, 0.1, PriceTag(output_micros=10**9)) for each in (None, version)]
+    door.snapshot.apply(PRICES, [], dearer)
+    decision.ticket.settle(ENDING)
+    (row,) = [decode_row(payload) for _, payload in door.spool.rows_after(0, limit=9)]
+    assert row.price_id == before.id
+    assert door.limiter.made[0].settled == [(Charge(7, 3, row.cost_micros), 1)]
+    assert row.cost_micros <= door.limiter.made[0].bound.micros
 
 
 async def test_the_same_limits_are_the_same_objects_until_they_change(door: Limited) -> None:
