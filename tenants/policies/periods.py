@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 from zoneinfo import ZoneInfo
+
+_HOUR_SECONDS: Final = 3_600
+_DAY_SECONDS: Final = 24 * _HOUR_SECONDS
+_WEEK_SECONDS: Final = 7 * _DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,12 @@ def month_period(zone: str, month: str) -> Period:
         raise ValueError("A month is one of this century, written like 2026-11.")
     # The middle of a month is in it wherever one is.
     return period_at("month", zone, datetime(int(years), int(number), 15, tzinfo=UTC).timestamp())
+
+
+def hours_that_days_share(zone: str, now: float) -> set[int]:
+    """Hours of the UTC day, 0 to 23, in the middle of which a day of `zone` begins; none where it is whole hours off.
+
+    By the clocks of the two years before `now`, summer and winter.
+    """
+    starts = (period_at("day", zone, now - weeks * _WEEK_SECONDS).start for weeks in range(104))
+    return {int(start % _DAY_SECONDS // _HOUR_SECONDS) for start in starts if start % _HOUR_SECONDS}

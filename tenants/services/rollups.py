@@ -14,6 +14,8 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from core.ids import uuid7_from
+from tenants.models import Tenant
+from tenants.policies.periods import hours_that_days_share
 from tenants.usage import UsageRow
 
 _FAILURES: Final = frozenset({"failed", "truncated", "lost"})
@@ -181,6 +183,11 @@ DELETE FROM tenants_usageminute WHERE ctid = ANY(ARRAY(
         WHERE minute >= month - make_interval(hours => %(before)s)
         AND minute < month + make_interval(hours => %(after)s)
     )
+    AND NOT EXISTS (
+        SELECT FROM tenants_tenant AS tenant
+        JOIN unnest(%(zones)s::text[], %(hours)s::int[]) AS edge(zone, hour) ON edge.zone = tenant.time_zone
+        WHERE tenant.id = minutes.tenant_id AND edge.hour = extract(hour FROM minute AT TIME ZONE 'UTC')
+    )
     AND EXISTS (
         SELECT FROM tenants_usagehour AS hours
         WHERE hours.tenant_id = minutes.tenant_id AND hours.key_id IS NOT DISTINCT FROM minutes.key_id
@@ -195,10 +202,20 @@ def prune_minutes(*, now: datetime, older_than: timedelta = MINUTES_KEPT, most: 
     """Delete old sums by the minute whose hours there are; returns how many. Safe to run twice.
 
     Those around the first of a month stay for good: where a zone is not whole hours off UTC, a statement's first and
-    last hour is partly another month's, and is summed out of minutes.
+    last hour is partly another month's, and is summed out of minutes. For days of the same, tenants of such zones keep
+    the minutes of the hour in which their days begin.
     """
     before, after = _AROUND_MONTHS
-    values: dict[str, datetime | int] = {"until": now - older_than, "before": before, "after": after, "most": most}
+    zones = Tenant.objects.order_by().values_list("time_zone", flat=True).distinct()
+    edges = [(zone, hour) for zone in zones for hour in hours_that_days_share(zone, now.timestamp())]
+    values: dict[str, object] = {
+        "until": now - older_than,
+        "before": before,
+        "after": after,
+        "zones": [zone for zone, _ in edges],
+        "hours": [hour for _, hour in edges],
+        "most": most,
+    }
     deleted = 0
     while True:
         with connection.cursor() as cursor:

@@ -12,11 +12,13 @@ from django.db import connection, connections, transaction
 from django.db.models import Sum
 
 from core.ids import uuid7_from
-from tenants.models import UsageDay, UsageHour, UsageMinute
+from tenants.models import Tenant, UsageDay, UsageHour, UsageMinute
+from tenants.policies.periods import hours_that_days_share, period_at
 from tenants.reads.usage import usage_totals
 from tenants.services.ledger import record_usage
 from tenants.services.rollups import MINUTES_KEPT, prune_minutes, rebuild_day
 from tenants.usage import UsageRow
+from tests.factories import make_tenant
 from tests.tenants.usage_rows import TENANT, usage_row
 from tests.waiting import wait_until
 
@@ -118,6 +120,31 @@ def test_old_minutes_go_only_where_their_hour_is_and_not_around_the_first_of_a_m
     ]  # fmt: skip
     assert prune_minutes(now=now) == 0
     assert usage_totals(TENANT, since=DAY, until=first + timedelta(minutes=1)) == before
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("zone", "hours"),
+    [
+        ("Asia/Kolkata", {18}),
+        ("Asia/Kathmandu", {18}),
+        ("America/St_Johns", {2, 3}),
+        ("Pacific/Chatham", {10, 11}),
+        ("Australia/Lord_Howe", {13}),
+        ("Europe/Berlin", set()),
+    ],
+)
+def test_days_of_zones_that_are_not_whole_hours_off_are_told_when_minutes_are_gone(zone: str, hours: set[int]) -> None:
+    now = datetime(2027, 3, 1, tzinfo=UTC)
+    assert hours_that_days_share(zone, now.timestamp()) == hours
+    tenant = make_tenant()
+    Tenant.objects.filter(pk=tenant.pk).update(time_zone=zone)
+    for base in (datetime(2026, 7, 10, tzinfo=UTC), datetime(2026, 12, 12, tzinfo=UTC)):  # summer and winter
+        record_usage([_row(base + timedelta(minutes=15 * step), tenant_id=tenant.pk) for step in range(3 * 96)])
+        day = period_at("day", zone, (base + timedelta(days=1)).timestamp())
+        since, until = datetime.fromtimestamp(day.start, UTC), datetime.fromtimestamp(day.end, UTC)
+        assert prune_minutes(now=now, older_than=timedelta(days=31)) > 200
+        assert usage_totals(tenant.pk, since=since, until=until).requests == 96
 
 
 @pytest.mark.django_db
