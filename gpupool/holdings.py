@@ -10,7 +10,8 @@ from core.epochs import Section
 from gpupool import models as rows
 from gpupool.models.training import Adapter, FineTuningEvent, FineTuningJob, TrainingFile
 from gpupool.policies.training import ENDED
-from tenants.erasure import Held, hold, publish, watch
+from gpupool.training.settings import training_folders
+from tenants.erasure import Held, hold, publish, sweep_with, watch
 
 _OVER: Final = (rows.InstanceState.STOPPED, rows.InstanceState.FAILED)
 
@@ -37,6 +38,7 @@ def register() -> None:
     hold(*HELD)
     watch(_in_the_way)
     publish(_to_publish)
+    sweep_with(_remove_files)
 
 
 def _in_the_way(tenant_id: UUID) -> Sequence[str]:
@@ -50,6 +52,16 @@ def _in_the_way(tenant_id: UUID) -> Sequence[str]:
     if rows.Lease.objects.filter(tenant_id=tenant_id, released_at__isnull=True).exists():
         found.append("Memory of devices is still claimed for it.")
     return found
+
+
+def _remove_files(tenant_id: UUID) -> None:
+    """Training files, what jobs left, and adapters."""
+    folders = training_folders()
+    folders.drop_tenant_files(tenant_id)
+    for job_id in FineTuningJob.objects.filter(tenant_id=tenant_id).values_list("pk", flat=True):
+        folders.drop_job(job_id)
+    for adapter_id in Adapter.objects.filter(tenant_id=tenant_id).values_list("pk", flat=True):
+        folders.drop_adapter(adapter_id)
 
 
 def _to_publish(tenant_id: UUID) -> Sequence[tuple[Section, UUID]]:

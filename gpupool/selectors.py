@@ -14,6 +14,7 @@ from gpupool.engines.registry import UnknownEngine, get_engine, rooms
 from gpupool.models import (
     Device,
     EngineSwitch,
+    FineTuningJob,
     Instance,
     InstanceDesire,
     InstanceState,
@@ -317,3 +318,10 @@ def list_model_rows() -> QuerySet[Model]:
 def get_model(name: str) -> Model | None:
     """The model of that name, None when there is none."""
     return Model.objects.filter(name=name).first()
+
+
+def list_fine_tuning_jobs(tenant: str = "", state: str = "", model: str = "") -> QuerySet[FineTuningJob]:
+    """Jobs of all tenants with what came of them, newest first; of one tenant, in a state, of a model."""
+    given = {"tenant_slug": tenant, "state": state, "model": model}
+    rows = FineTuningJob.objects.select_related("adapter").order_by("-pk")
+    return rows.filter(**{name: value for name, value in given.items() if value})

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 from uuid import UUID
 
-from gpupool.models import Instance, InstanceState, Model, ModelVersion, Node
+from core.ids import uuid7
+from gpupool.models import FineTuningJob, Instance, InstanceState, Model, ModelVersion, Node
 from gpupool.services.catalogue import create_model, create_version
 from gpupool.services.nodes import create_node
 from tenants.actor import SYSTEM
@@ -49,6 +51,12 @@ def make_model(name: str | None = None, *, granted_to: Sequence[Tenant] = (), te
 def make_version(model: Model, *, engine: str = "vllm") -> ModelVersion:
     """A version that takes attached engines."""
     return create_version(model, name=f"v{next(_numbers)}", engine=engine, actor=SYSTEM)
+
+
+def make_fine_tuning_job(tenant: Tenant, version: ModelVersion, **more: Any) -> FineTuningJob:
+    """A job that waits, of a file that is not there; written directly."""
+    given = {"model": version.model.name, "training_file_id": uuid7(), **more}
+    return FineTuningJob.objects.create(tenant_id=tenant.pk, tenant_slug=tenant.slug, version=version, **given)
 
 
 def make_node(name: str | None = None) -> Node:

@@ -14,6 +14,7 @@ from tenants.services.limits import create_limit
 from tenants.services.prices import set_price
 from tenants.services.requests import request_model
 from tests.factories import (
+    make_fine_tuning_job,
     make_instance,
     make_key,
     make_member,
@@ -74,6 +75,7 @@ def one_of_everything() -> Rows:
         "mapping_id": str(mapping.pk),
         "webhook_id": str(webhook.pk),
         "invitation_id": str(invited.invitation.pk),
+        "job_id": str(make_fine_tuning_job(tenant, version).pk),
         "event_id": str(AuditEvent.objects.latest("id").pk),
     }
     return Rows(superuser, tenant, addresses)

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from gpupool.api import views
+from gpupool.api import training, views
 
 urlpatterns = [
     path("models/", views.ModelListView.as_view(), name="api-models"),
@@ -19,4 +19,9 @@ urlpatterns = [
     path("instances/", views.InstanceListView.as_view(), name="api-instances"),
     path("instances/<uuid:instance_id>/", views.InstanceView.as_view(), name="api-instance"),
     path("instances/<uuid:instance_id>/stop/", views.InstanceStopView.as_view(), name="api-instance-stop"),
+    path("fine-tuning/jobs/", training.JobListView.as_view(), name="api-training-jobs"),
+    path("fine-tuning/jobs/<uuid:job_id>/", training.JobView.as_view(), name="api-training-job"),
+    path("fine-tuning/jobs/<uuid:job_id>/cancel/", training.JobCancelView.as_view(), name="api-training-job-cancel"),
+    path("fine-tuning/jobs/<uuid:job_id>/events/", training.JobEventListView.as_view(), name="api-training-job-events"),
+    path("fine-tuning/jobs/<uuid:job_id>/log/", training.JobLogView.as_view(), name="api-training-job-log"),
 ]
