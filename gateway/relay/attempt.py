@@ -4,32 +4,30 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
-from core.errors import NotSupported, UpstreamFailure
+from core.errors import UpstreamFailure
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.completion import CompletionStream, WholeAnswer, read_whole
 from gateway.relay.deadlines import Deadlines
-from gateway.relay.engine_errors import error_of_answer, error_of_event
-from gateway.relay.failure import AttemptFailed, outcome_of
+from gateway.relay.engine_request import shape_request, translates
+from gateway.relay.failure import AttemptFailed, failure_of_answer, failure_of_event
 from gateway.relay.inflated import InflatedResponse
+from gateway.relay.members import MalformedJson
 from gateway.relay.memory import Claim, RelayMemoryExhausted
-from gateway.relay.plan import Api, Endpoint, SlimRequest, Work
+from gateway.relay.plan import Endpoint, SlimRequest, Work
 from gateway.relay.request_head import request_head
 from gateway.relay.response import Sink, UpstreamResponse
-from gateway.relay.rooms import find_room
-from gateway.relay.splice import MalformedJson, splice
 from gateway.relay.upstream import Origin, PendingResponse, UpstreamClient
 from gateway.relay.upstream_errors import BadResponse, ConnectionLost, DeadlinePassed, Phase, UpstreamError
-from gpupool.engines.base import CallNotSupported, OpenAICall, Translation
+from gpupool.engines.base import Translation
 
 _ERROR_BODY_BYTES: Final = 64 * 1024
 _ERROR_BODY_SECONDS: Final = 5.0
+_STREAM: Final = b"text/event-stream"
 _TAIL_SECONDS: Final = 1.0  # for what comes after the end, so that the connection can be used again
-_RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
 _MOST_STEPS: Final = 4
 CLOCK_SECONDS: Final = 0.01
 """By how much a wait may end too early: the loop's clock counts milliseconds, and stands still during a turn."""
 _SOON_BYTES: Final = 32 * 1024  # of an answer that is waited for without a task; below what stops the reading
-
 
 Write = Callable[[bytes], bool]
 """Writes to the client at once; False once it does not keep up with what it is sent."""
@@ -64,6 +62,7 @@ class Attempt:
         "_work",
         "_write",
         "endpoint",
+        "sent_at",
         "stream",
     )
 
@@ -81,6 +80,7 @@ class Attempt:
         self.endpoint = endpoint
         self.stream: CompletionStream | None = None
         """The streamed answer, once its head is there."""
+        self.sent_at = now()  # about to be, if it is `sent`
         self._request = request
         self._work = work
         self._client = client
@@ -115,8 +115,7 @@ class Attempt:
 
         `news` is called as UpstreamResponse.listen says; look at `whole_now` then. Raises AttemptFailed.
         """
-        room = find_room(self.endpoint.engine)
-        if self._pending is not None or (room is not None and self._work.api in room.translates):
+        if self._pending is not None or translates(self._work, self.endpoint):
             return False
         origin, head, body, connect_seconds = self._sendable(*self._first_request())
         self._pending = self._client.send_now(origin, head, body, connect_seconds=connect_seconds)
@@ -130,7 +129,8 @@ class Attempt:
         pending = self._pending
         assert pending is not None
         response = pending.response
-        plain = response.status == 200 and not response.content_encoding and not _is_stream(response)
+        streamed = response.content_type.startswith(_STREAM)
+        plain = response.status == 200 and not response.content_encoding and not streamed
         if not response.complete:
             if not response.failed and (plain or not response.status) and response.size < _SOON_BYTES:
                 return Soon.WAIT
@@ -158,31 +158,8 @@ class Attempt:
 
     def _first_request(self) -> tuple[str, str, bytes]:
         """Method, path and body as this engine wants them."""
-        work, endpoint = self._work, self.endpoint
-        parsed = work.parsed
-        room = find_room(endpoint.engine)
-        if work.most_tokens is None:
-            body = splice(work.body, parsed, served_name=endpoint.served_name)
-        else:
-            member = "max_tokens" if room is None or work.api is not Api.CHAT else room.chat_cap_member
-            body = splice(
-                work.body,
-                parsed,
-                served_name=endpoint.served_name,
-                most_tokens=work.most_tokens,
-                cap_member=member,
-            )
-        if room is None or work.api not in room.translates:
-            return "POST", work.path, body
-        call = OpenAICall(work.api, work.path, body, endpoint.served_name, parsed.stream)
-        try:
-            self._translation = room.wire.translate(call)
-        except CallNotSupported as error:
-            raise AttemptFailed(NotSupported(str(error)), retry=True) from error
-        if self._translation is None:
-            return "POST", work.path, body
-        wire = self._translation.request
-        return wire.method, wire.path, wire.body
+        method, path, body, self._translation = shape_request(self._work, self.endpoint)
+        return method, path, body
 
     async def _send(self, method: str, path: str, body: bytes) -> None:
         origin, head, body, connect_seconds = self._sendable(method, path, body)
@@ -219,31 +196,27 @@ class Attempt:
         if response.status != 200:
             raise await self._refused()
         parsed = self._work.parsed
-        if _is_stream(response) or (parsed.stream and self._translation is not None):
+        if response.content_type.startswith(_STREAM) or (parsed.stream and self._translation is not None):
             if not parsed.stream:
                 raise BadResponse("a stream where none was asked for")
             self.stream = CompletionStream(client_model=parsed.model, drop_usage=not parsed.include_usage)
         return True
 
     async def _refused(self) -> AttemptFailed:
-        """The failure that an error answer amounts to."""
         response = self._response
         assert response is not None
         status = response.status
-        seconds = min(_ERROR_BODY_SECONDS, max(0.0, self._ends_at - self._now()))
         try:
-            body = await self._read_body(_ERROR_BODY_BYTES, seconds)
+            body = await self._read_body(_ERROR_BODY_BYTES, min(_ERROR_BODY_SECONDS, self._left()))
         except UpstreamError:
             body = b""  # its status says enough
-        error = error_of_answer(
+        return failure_of_answer(
             status,
             body,
             retry_after=response.header(b"retry-after"),
             served_name=self.endpoint.served_name,
             client_model=self._work.parsed.model,
         )
-        retry = status in _RETRIED or isinstance(error, NotSupported)  # the model's other engines may be started for it
-        return AttemptFailed(error, retry=retry, outcome=outcome_of(status, error))
 
     # A streamed answer
 
@@ -338,9 +311,7 @@ class Attempt:
 
     def said(self, data: bytes) -> AttemptFailed:
         """The failure that an engine's error under a good status amounts to."""
-        error = error_of_event(data, served_name=self.endpoint.served_name, client_model=self._work.parsed.model)
-        retry = error.status >= 500 or error.status in _RETRIED
-        return AttemptFailed(error, retry=retry, outcome=outcome_of(error.status, error))
+        return failure_of_event(data, served_name=self.endpoint.served_name, client_model=self._work.parsed.model)
 
     # A whole answer
 
@@ -427,7 +398,3 @@ class Attempt:
 
     def _left(self) -> float:
         return max(0.0, self._ends_at - self._now())
-
-
-def _is_stream(response: UpstreamResponse | InflatedResponse) -> bool:
-    return response.content_type.startswith(b"text/event-stream")

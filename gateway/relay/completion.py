@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.relay.members import DuplicateMember, MalformedJson, apply_edits, scan_members
 from gateway.relay.pieces import Pieces
 from gateway.relay.plan import Api, Usage, UsageSource
-from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, scan_members
 from gateway.relay.sse import DEFAULT_EVENT_BYTES, EventSplitter, EventTooLarge, event_fields, with_data
 from gateway.relay.tool_calls import CallIndexes
 

@@ -2,10 +2,12 @@
 
 from typing import Final
 
-from core.errors import GatehouseError
+from core.errors import GatehouseError, NotSupported
 from gateway.policies.breaker import AttemptOutcome
+from gateway.relay.engine_errors import error_of_answer, error_of_event
 
 _BACK_PRESSURE: Final = frozenset({429, 503})
+_RETRIED: Final = frozenset({401, 403, 407, 429, 500, 502, 503, 504})
 
 
 class AttemptFailed(Exception):
@@ -26,7 +28,23 @@ class AttemptFailed(Exception):
         super().__init__(error.message)
 
 
-def outcome_of(status: int, error: GatehouseError) -> AttemptOutcome:
+def failure_of_answer(
+    status: int, body: bytes, *, retry_after: bytes | None, served_name: str, client_model: str
+) -> AttemptFailed:
+    """The failure that an error answer amounts to."""
+    error = error_of_answer(status, body, retry_after=retry_after, served_name=served_name, client_model=client_model)
+    retry = status in _RETRIED or isinstance(error, NotSupported)  # the model's other engines may be started for it
+    return AttemptFailed(error, retry=retry, outcome=_outcome_of(status, error))
+
+
+def failure_of_event(data: bytes, *, served_name: str, client_model: str) -> AttemptFailed:
+    """The failure that an engine's error under a good status amounts to."""
+    error = error_of_event(data, served_name=served_name, client_model=client_model)
+    retry = error.status >= 500 or error.status in _RETRIED
+    return AttemptFailed(error, retry=retry, outcome=_outcome_of(error.status, error))
+
+
+def _outcome_of(status: int, error: GatehouseError) -> AttemptOutcome:
     """What an engine's error says about the engine: a client's 4xx nothing. `status`: the engine's own."""
     if status in _BACK_PRESSURE:
         return AttemptOutcome.BACK_PRESSURE

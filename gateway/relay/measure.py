@@ -6,8 +6,9 @@ import msgspec
 
 from core.errors import InvalidRequest
 from gateway.policies.bounds import Size
+from gateway.relay.members import Span
 from gateway.relay.plan import Api, ParsedBody, Work
-from gateway.relay.splice import LLAMACPP_MAX, MAX_CHOICES, Span
+from gateway.relay.splice import LLAMACPP_MAX, MAX_CHOICES
 
 _NO_ANSWERS: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.TOKENIZE, Api.INFER})
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "reasoning"})

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, scan_members
+from gateway.relay.members import DuplicateMember, MalformedJson, apply_edits, scan_members
 from gateway.relay.sse import with_data
 
 _SPACE: Final = b" \t\n\r,"

@@ -11,9 +11,10 @@ import msgspec
 
 from core.errors import GatehouseError, InvalidRequest, NotFound
 from gateway.relay.dialects.base import render_error_event
+from gateway.relay.members import DuplicateMember, MalformedJson, Span, apply_edits, scan_members
 from gateway.relay.plan import Api, DialectStream, ParsedBody, SlimRequest, Work
 from gateway.relay.routes import find_infer
-from gateway.relay.splice import DuplicateMember, MalformedJson, Span, apply_edits, check_utf8, scan_members
+from gateway.relay.splice import check_utf8
 
 BINARY_HEADER: Final = b"inference-header-content-length"
 

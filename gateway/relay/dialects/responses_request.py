@@ -9,7 +9,7 @@ import msgspec
 from core.errors import InvalidRequest
 from gateway.relay.dialects.response_store import PreviousResponseNotFound, response_uuid
 from gateway.relay.dialects.responses_items import Item, Messages, read_items, refused
-from gateway.relay.splice import DuplicateMember, MalformedJson, Span, scan_members
+from gateway.relay.members import DuplicateMember, MalformedJson, Span, scan_members
 
 _NULL: Final = msgspec.Raw(b"null")
 _NOT_HERE: Final = ("background_options", "conversation", "prompt", "moderation", "context_management")

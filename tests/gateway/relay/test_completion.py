@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.relay.completion import CompletionStream, read_usage, read_whole
+from gateway.relay.members import MalformedJson
 from gateway.relay.plan import Api, UsageSource
-from gateway.relay.splice import MalformedJson
 from gateway.relay.sse import EventTooLarge
 from tests.doubles.engine import DONE, chat_stream, chunk, completion, event
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import InvalidRequest
+from gateway.relay.members import DuplicateMember, MalformedJson, apply_edits, scan_members
 from gateway.relay.plan import Api
-from gateway.relay.splice import DuplicateMember, MalformedJson, apply_edits, parse_body, scan_members, splice
+from gateway.relay.splice import parse_body, splice
 
 # No lone surrogates: they are no text, and msgspec refuses them (see test_lone_surrogates_are_refused).
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

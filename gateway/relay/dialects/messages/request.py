@@ -13,9 +13,10 @@ from gateway.relay.dialects.messages.content import chat_messages, system_messag
 from gateway.relay.dialects.messages.dialect import MessagesDialect, TokenCountDialect
 from gateway.relay.dialects.messages.refusals import missing, read, refuse
 from gateway.relay.dialects.messages.tools import function_tools, tool_choice
+from gateway.relay.members import DuplicateMember, MalformedJson, scan_members
 from gateway.relay.plan import Api, SlimRequest, Work
 from gateway.relay.routes import ENGINE_PATHS
-from gateway.relay.splice import DuplicateMember, MalformedJson, parse_body, scan_members
+from gateway.relay.splice import parse_body
 
 _NULL: Final = b"null"
 _HINTS: Final = frozenset({"cache_control", "service_tier"})
