@@ -71,7 +71,7 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     subject_id: UUID | None = None
     cost_micros: int = 0
     price_id: UUID | None = None  # None: no price was in effect
-    reserved_input: int | None = None  # of a `lost` row only
+    reserved_input: int | None = None  # of a `lost` row; of one whose client left early the output that nobody saw
     reserved_output: int | None = None
     reserved_micros: int | None = None
 

@@ -5,26 +5,22 @@ a client that leaves. The ticket is settled exactly once, before the last byte i
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import structlog
-
 from core.clock import Clock
-from core.errors import GatehouseError, NoReadyInstance
-from core.telemetry.seldom import Seldom
+from core.errors import GatehouseError, NoReadyInstance, UpstreamTimeout
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.attempt import CLOCK_SECONDS, Attempt, Soon, Write
+from gateway.relay.attempt_log import log_failed, log_unroutable
 from gateway.relay.completion import WholeAnswer
-from gateway.relay.context import logged_as
+from gateway.relay.counted import Counted
 from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.base import error_answer, own_headers, render_error_event
 from gateway.relay.engine_errors import error_of_transport
-from gateway.relay.estimate import estimate_usage
 from gateway.relay.failure import AttemptFailed
-from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settlement, Usage
+from gateway.relay.plan import DialectStream, Endpoint, Outcome, Ready, Settlement
 from gateway.relay.upstream import UpstreamClient
 from gateway.relay.upstream_errors import BadResponse, ConnectFailed, DeadlinePassed, UpstreamError
 from tenants.principal import Principal
@@ -34,17 +30,12 @@ __all__ = ["CLIENT_LEFT", "KEEP_ALIVE", "STREAM_HEADERS", "Exchange", "ResponseH
 CLIENT_LEFT: Final = 499
 """Status in the ledger of a request whose client left before it was told one (nginx's number)."""
 
-log = structlog.get_logger(__name__)
-
 STREAM_HEADERS: Final = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 """What a stream's client is told while there is nothing to say; a comment."""
 
 _JSON: Final = (b"content-type", b"application/json")
 _NONE: Final[frozenset[UUID]] = frozenset()
-_word = re.compile(rb"[\w.@+-]{4,}")
-_unroutable: Final = Seldom()
-"""Lines of the whole process: without an endpoint every request is refused, and a line for each could fill a disk."""
 
 
 class ResponseHead(NamedTuple):
@@ -80,10 +71,8 @@ class Exchange:
         self._tried: tuple[UUID, ...] = ()
         self._attempts = 0
         self._ttft_seconds: float | None = None
-        self._usage: Usage | None = None
-        self._answer_content_bytes = 0
-        self._content_events: int | None = None  # of a stream
-        self._engine_request_id: str | None = None
+        self._counted = Counted(ready.work, clock.monotonic)
+        self._left = False  # the client's own wish ended it: it went away, or its own deadline passed
         self._aborted: GatehouseError | None = None
         self._cancelled_by_abort: asyncio.Task[Any] | None = None
         self._late_failure: AttemptFailed | None = None
@@ -179,6 +168,7 @@ class Exchange:
         self._end_attempt(AttemptOutcome.OK if self._content_told else AttemptOutcome.NEUTRAL)
         if self._settlement is not None:
             return
+        self._left = error is None or isinstance(error, UpstreamTimeout)  # a member's of a flight: its own deadline
         if error is None:
             self._settle(Outcome.CANCELLED, self._head.status if self._head else CLIENT_LEFT)
         else:
@@ -225,24 +215,17 @@ class Exchange:
                 return self._fail(self._aborted or failure.error)
 
     def _log_attempt(self, reason: str, *, said: bytes = b"") -> None:
-        """Log why an engine is at fault. What it said is quoted without the words of the prompt."""
-        endpoint = self._last_endpoint
-        with logged_as(self._ready.request, self._ready.principal):
-            log.warning(
-                "attempt_failed",
-                request_id=str(self._ready.request.request_id),
-                instance_id=str(endpoint.instance_id) if endpoint else None,
-                attempt=self._attempts,
-                reason=reason,
-                **({"said": _quote(said, self._ready.request.body)} if said else {}),
-            )
+        log_failed(self._ready, self._last_endpoint, self._attempts, reason, said=said)
 
     def _outcome_of(self, error: UpstreamError) -> AttemptOutcome:
         if isinstance(error, ConnectFailed):
             return AttemptOutcome.REFUSED_CONNECTION
         if isinstance(error, DeadlinePassed) and self._ready.timeout_seconds is not None:
             # Whoever asks for an answer within a millisecond shall not have an engine taken from everybody.
-            return AttemptOutcome.NEUTRAL if self._now() >= self._ends_at - CLOCK_SECONDS else AttemptOutcome.FAILED
+            if self._now() < self._ends_at - CLOCK_SECONDS:
+                return AttemptOutcome.FAILED
+            self._left = self._ready.timeout_seconds <= self._deadlines.total_seconds
+            return AttemptOutcome.NEUTRAL
         return AttemptOutcome.FAILED
 
     def _may_try_again(self) -> bool:
@@ -283,14 +266,7 @@ class Exchange:
 
     def _none_routable(self) -> NoReadyInstance:
         picker = self._ready.picker
-        if (held_back := _unroutable.due(self._now())) is not None:
-            reasons = {str(each): str(reason) for each, reason in picker.why_not(frozenset(self._tried)).items()}
-            log.warning(
-                "no_endpoint_routable",
-                request_id=str(self._ready.request.request_id),
-                reasons=reasons,
-                held_back=held_back,
-            )
+        log_unroutable(self._ready.request.request_id, lambda: picker.why_not(frozenset(self._tried)), self._now())
         return NoReadyInstance(retry_after_seconds=picker.retry_after_seconds())
 
     def _say_alive(self) -> bytes:
@@ -345,9 +321,7 @@ class Exchange:
 
     def _note_whole(self, answer: WholeAnswer, body: bytes) -> bytes:
         """Remember what an answer says, and what the client is told with `body`."""
-        self._usage = answer.usage
-        self._answer_content_bytes = answer.content_bytes
-        self._engine_request_id = answer.engine_request_id
+        self._counted.note_whole(answer)
         self._content_told = True
         self._head = ResponseHead(200, [_JSON, (b"content-length", b"%d" % len(body)), *own_headers(self._ready)])
         return body
@@ -376,10 +350,7 @@ class Exchange:
     def _end_attempt(self, outcome: AttemptOutcome, *, completed: bool = False) -> None:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
-            if (stream := attempt.stream) is not None:
-                self._usage = stream.usage
-                self._content_events = stream.content_events
-                self._engine_request_id = stream.engine_request_id
+            self._counted.note_end(attempt)
             if completed:
                 attempt.release()
             else:
@@ -391,29 +362,18 @@ class Exchange:
     def _settle(self, outcome: Outcome, status: int, error_code: str | None = None) -> None:
         if self._settlement is not None:
             return
+        counted = self._counted
+        worked = counted.sum_up(told=self._content_told, left=self._left)
         settlement = self._settlement = Settlement(
             outcome=outcome,
             status=status,
-            usage=self._counted_usage(),
+            usage=worked.usage,
             duration_seconds=self._now() - self._ready.request.received_at,
             ttft_seconds=self._ttft_seconds,
             endpoint=self._last_endpoint,
-            engine_request_id=self._engine_request_id,
+            engine_request_id=counted.engine_request_id,
             error_code=error_code,
             attempts=self._attempts,
+            unseen_output=worked.unseen_output,
         )
         self._ready.ticket.settle(settlement)
-
-    def _counted_usage(self) -> Usage:
-        """The engine's word; where content was told without one, an estimate; else nothing."""
-        if self._usage is not None:
-            return self._usage
-        if not self._content_told:
-            return Usage()
-        return estimate_usage(self._work, content_events=self._content_events, content_bytes=self._answer_content_bytes)
-
-
-def _quote(said: bytes, body: bytes) -> str:
-    """An engine's own bytes for the log: printable, and without words that the client sent."""
-    shown = _word.sub(lambda match: b"***" if match[0] in body else match[0], said)
-    return shown.decode("ascii", "backslashreplace")

@@ -316,6 +316,7 @@ class Member:
                 engine_request_id=end.engine_request_id if end is not None else None,
                 error_code=error_code,
                 attempts=end.attempts if end is not None and pays else 0,
+                unseen_output=end.unseen_output if end is not None and pays else None,
             )
         )
 

@@ -123,6 +123,7 @@ class Settlement:
     engine_request_id: str | None = None
     error_code: str | None = None
     attempts: int = 1
+    unseen_output: int | None = None  # tokens that an engine may have made at most for who left before any was told
 
 
 class Ticket(Protocol):

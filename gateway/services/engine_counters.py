@@ -22,6 +22,7 @@ from django.utils import timezone
 from core.tls import engine_context
 from gateway.models import EngineDrift, EngineReading
 from gateway.policies.counted import Reading, growth
+from gateway.relay.estimate import UNSEEN_TOKENS_PER_SECOND
 from gateway.services.limit_sums import first_id
 from gpupool.agent.probe import ProbeFailed, ask
 from gpupool.engines.base import TokenCounters, WireRequest
@@ -116,6 +117,7 @@ _SUMS: Final = """
            coalesce(sum(spent.output_tokens) FILTER (WHERE ends.inside AND spent.usage_source <> 'engine'), 0)::bigint,
            coalesce(sum(spent.input_tokens) FILTER (WHERE ends.across), 0)::bigint,
            coalesce(sum(spent.output_tokens) FILTER (WHERE ends.across), 0)::bigint
+               + coalesce(sum(unseen.output) FILTER (WHERE ends.inside), 0)::bigint
     FROM unnest(%(ids)s::uuid[], %(instances)s::uuid[], %(since)s::timestamptz[], %(until)s::timestamptz[])
         AS part(id, instance_id, since, until)
     JOIN tenants_usagerecord AS spent ON spent.instance_id = part.instance_id
@@ -128,6 +130,11 @@ _SUMS: Final = """
                (spent.started_at - ended.edge <= part.since AND ended.at + ended.edge >= part.since)
                OR (spent.started_at - ended.edge <= part.until AND ended.at + ended.edge >= part.until) AS across
     ) AS ends
+    CROSS JOIN LATERAL (  -- of clients that left before they were told anything: nobody knows what was made for them
+        SELECT CASE WHEN spent.usage_source = 'estimated' AND spent.output_tokens IS NULL THEN
+            coalesce(spent.reserved_output, ceil(spent.duration_ms / 1000.0 * %(unseen_speed)s))
+        END AS output
+    ) AS unseen
     WHERE spent.id BETWEEN %(first_id)s AND %(last_id)s
     GROUP BY part.id
 """
@@ -156,6 +163,7 @@ def revise_ledger(windows: Iterable[EngineDrift]) -> None:
         "since": [row.since for row in rows],
         "until": [row.until for row in rows],
         "edge": _EDGE_SECONDS,
+        "unseen_speed": UNSEEN_TOKENS_PER_SECOND,
         "first_id": first_id(since - _LONGEST_REQUEST_SECONDS),
         "last_id": first_id(max(row.until for row in rows).timestamp() + 2 * _LONGEST_REQUEST_SECONDS),
     }

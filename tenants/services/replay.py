@@ -30,7 +30,7 @@ _AMOUNT: Final = {
     "money": "cost_micros + coalesce(reserved_micros, 0)",
     "concurrency": "1",
 }
-"""What limits count of a row; `reserved_*` stand in lost rows only, of which nobody knows what they used."""
+"""What limits count of a row; `reserved_*` stand where nobody knows what was used: see tenants.usage.UsageRow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,47 @@ async def test_what_nobody_says_was_computed_costs_nothing_unless_it_was_answere
     await desk.settler.close()
 
 
+@pytest.mark.shows("G8")
+async def test_what_nobody_saw_of_an_answer_counts_under_limits_and_is_not_billed(tmp_path: Path) -> None:
+    desk, limiter = Desk(tmp_path / "spool", price=PRICE), NotingLimiter()
+    hold = a_hold(limiter, Charge(30, 40, 150))
+    for held in (hold, hold._replace(counts_money=False), hold._replace(counts_tokens=False, counts_money=False), None):
+        for unseen in (3, 4000):
+            usage = Usage(35, source=UsageSource.ESTIMATED)
+            settlement = a_settlement(Outcome.CANCELLED, usage=usage, unseen_output=unseen)
+            desk.settler.open(desk.request(), PRINCIPAL, PARSED, held).settle(settlement)
+    rows = desk.rows()
+    assert {(row.output_tokens, row.usage_source) for row in rows} == {(None, "estimated")}
+    assert [(row.input_tokens, row.cost_micros, row.reserved_output, row.reserved_micros) for row in rows] == [
+        (30, 67, 3, 30),
+        (30, 67, 40, 150 - 67),  # never more than was reserved
+        (30, 67, 3, None),
+        (30, 67, 40, None),
+        *[(35, 77, None, None)] * 4,
+    ]
+    assert {row.reserved_input for row in rows} == {None}
+    assert limiter.made[0].settled == [(Charge(30, 3, 97), 1)]
+    await desk.settler.close()
+
+
+async def test_work_without_tokens_that_a_client_left_costs_what_a_request_costs(tmp_path: Path) -> None:
+    desk, limiter = Desk(tmp_path / "spool", price=PRICE), NotingLimiter()
+    settlement = a_settlement(Outcome.CANCELLED, usage=Usage(), unseen_output=0)
+    desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter)).settle(settlement)
+    (row,) = desk.rows()
+    assert (row.cost_micros, row.usage_source, row.reserved_output, row.reserved_micros) == (7, "none", 0, 0)
+    await desk.settler.close()
+
+
+async def test_a_ticket_that_could_not_be_made_drops_nothing(desk: Desk, recwarn: pytest.WarningsRecorder) -> None:
+    unmade = SpoolTicket.__new__(SpoolTicket)
+    del unmade
+    gc.collect()
+    assert not [one for one in recwarn if one.category is pytest.PytestUnraisableExceptionWarning]
+    desk.settler.sweep()
+    assert desk.rows() == []
+
+
 async def test_a_row_that_cannot_be_written_is_held_to_have_used_its_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

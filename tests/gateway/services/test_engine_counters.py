@@ -122,6 +122,18 @@ def test_bounds_of_lost_requests_are_tolerated(engine: CountingEngine, instance:
     assert (drift.tolerance_input, drift.tolerance_output, drift.explained) == (40, 50, True)
 
 
+def test_what_was_made_for_clients_that_left_is_tolerated(engine: CountingEngine, instance: Instance) -> None:
+    reconcile_engines()
+    rewind(60)
+    left: dict[str, Any] = {"outcome": "cancelled", "usage_source": "estimated", "output_tokens": None}
+    spend(instance, ago=30, reserved_output=11, **left)
+    spend(instance, ago=20, seconds=0.1, **left)  # no limit counted it
+    engine.input, engine.output = 6, 30
+    reconcile_engines()
+    drift = EngineDrift.objects.get()
+    assert (drift.ledger_output, drift.difference_output, drift.tolerance_output) == (0, 30, 11 + 20)
+
+
 def test_a_restart_is_told_and_not_judged(engine: CountingEngine, instance: Instance) -> None:
     engine.input, engine.output = 1000, 500
     reconcile_engines()

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from core.errors import RateLimited
 from core.telemetry.seldom import Seldom
-from gateway.relay import exchange
+from gateway.relay import attempt_log
 from gateway.relay.deadlines import Deadlines
 from gateway.relay.plan import Outcome, UsageSource
 from tests.doubles.engine import EngineDouble, Received, Wire, answers, completion, die, stall, streams
@@ -289,7 +289,7 @@ async def test_without_an_endpoint_503_with_retry_after(open_door: OpenDoor) -> 
 async def test_many_requests_without_an_endpoint_make_one_line_of_the_log(
     open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "_unroutable", Seldom(3600.0))
+    monkeypatch.setattr(attempt_log, "_unroutable", Seldom(3600.0))
     house = await open_door()
     with capture_logs() as lines:
         for _ in range(5):

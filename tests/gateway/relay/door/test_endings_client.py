@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
 
-from gateway.relay.plan import Outcome
+from gateway.relay.deadlines import Deadlines
+from gateway.relay.plan import Outcome, Usage, UsageSource
 from tests.doubles.engine import Script, Wire, answers, chunk, completion, stall, streams
 from tests.gateway.relay.door.ending import (
     ANSWER,
     ANSWER_HEAD,
     BODY,
     OpenDoor,
+    admit,
     both,
     connected,
     engine_of,
@@ -63,6 +66,55 @@ async def test_a_client_that_leaves_in_the_turn_in_which_it_asked(
         protocol.data_received(request(chat(stream=stream)))
         protocol.transport.abort()
         await nothing_stays(house, engine, Outcome.CANCELLED)
+
+
+@pytest.mark.shows("G8")
+@both
+@pytest.mark.parametrize("stream", [False, True])
+async def test_work_of_which_a_client_saw_nothing_is_not_free(open_door: OpenDoor, quick: bool, stream: bool) -> None:
+    async with engine_of(streams(chunk(role=True), then=Wire.stall) if stream else stall) as engine:
+        house = await warm(open_door, engine, quick)
+        client = await send(house, json.dumps(chat(stream=stream, n=3)).encode())
+        await until(lambda: len(engine.received) == 2)
+        client.leave()
+        await until(lambda: bool(house.settlements))
+        (left,) = house.settlements
+        assert (left.outcome, left.usage.source) == (Outcome.CANCELLED, UsageSource.ESTIMATED)
+        assert left.usage.input_tokens == -(-len(json.dumps(chat()["messages"])) // 4)
+        assert left.usage.output_tokens is None
+        assert left.unseen_output is not None
+        assert 0 < left.unseen_output <= left.duration_seconds * 200 * 3 + 1
+
+
+@pytest.mark.shows("G8")
+@both
+@pytest.mark.parametrize("own", [True, False])
+async def test_ones_own_deadline_is_a_way_to_leave(open_door: OpenDoor, quick: bool, own: bool) -> None:
+    """The installation's is the engine's failure, which costs nobody anything."""
+    async with engine_of(stall) as engine:
+        deadlines = Deadlines() if own else Deadlines(total_seconds=0.2)
+        house = await warm(open_door, engine, quick, deadlines=deadlines)
+        admit(house, timeout_seconds=0.2 if own else 60.0)
+        await (await send(house)).answer()
+        (ended,) = house.settlements
+        assert (ended.outcome, ended.status) == (Outcome.FAILED, 504)
+        assert ended.usage.source == (UsageSource.ESTIMATED if own else UsageSource.NONE)
+        assert (ended.unseen_output or 0) >= (40 if own else 0)
+        assert own or ended.unseen_output is None
+
+
+@pytest.mark.shows("G8")
+async def test_who_leaves_before_anything_was_forwarded_owes_nothing(open_door: OpenDoor) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:  # takes one connection, and no more
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            house = await open_door(port, deadlines=Deadlines(connect_seconds=30))
+            client = await send(house)
+            await until(lambda: house.door.in_flight == 1)
+            client.leave()
+            await until(lambda: bool(house.settlements))
+        (left,) = house.settlements
+        assert (left.outcome, left.usage, left.unseen_output) == (Outcome.CANCELLED, Usage(), None)
 
 
 @both
