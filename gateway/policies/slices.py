@@ -39,4 +39,4 @@ def largest_after(largest: int) -> int:
 
 def alone_share(amount: int, live: int) -> int:
     """Requests at once that a process admits by itself when nobody can be asked."""
-    return max(1, amount // max(1, live))
+    return min(amount, max(1, amount // max(1, live)))

@@ -103,6 +103,10 @@ class Account:
         """A bucket's refill a second, a calendar counter's start: what scripts take in that place."""
         return self.limit.refill_per_second or 0.0 if self.kind == BUCKET else float(self.counter.start)
 
+    def filled_since(self, now: float) -> float:
+        """What a bucket lost before that (seconds since the epoch) has flowed in again."""
+        return now - self.amount / self.rate if self.rate > 0 else 0.0
+
     def remaining(self) -> int:
         """What requests of this process may still use, as far as it knows."""
         return max(0, self.left + self.free)

@@ -322,7 +322,8 @@ class Book:
         """
         sums: dict[Account, list[int]] = {}  # used, held
         seconds: dict[Account, dict[int, int]] = {}
-        oldest = self.valkey_now() - WINDOW_SECONDS
+        now = self.valkey_now()
+        oldest = now - WINDOW_SECONDS
         charges = [(held, held.units, True) for held in self.open]
         charges += [(held, held.spent, False) for held in self.settled if held.sequence > counted]
         for held, units, is_open in charges:
@@ -333,8 +334,8 @@ class Book:
                     total[1 if is_open or not ready else 0] += n
                 elif account.kind == STANDING:
                     total[1] += n if is_open else 0
-                elif not anew or held.second < oldest:
-                    continue  # told before, or out of the window (a bucket has refilled since, or will)
+                elif not anew or held.second < (oldest if account.kind == MINUTE else account.filled_since(now)):
+                    continue  # told before, or out of the window; a bucket has been full since
                 elif not ready:
                     total[1] += n if account.kind == MINUTE else 0
                 elif account.kind == MINUTE:

@@ -252,22 +252,30 @@ class ValkeyLimiter:
     async def run(self) -> None:
         """Join, report and renew until cancelled."""
         while True:
-            if not self._joined.is_set():
-                if not await self.join():
-                    await asyncio.sleep(LOOK_SECONDS)
-                continue
-            await self._pause()
-            if not self._joined.is_set():
-                continue
-            now = self._monotonic()
-            rotate = now >= self._rotate_at
-            if rotate:
-                self._rotate_at = now + ROTATION_SECONDS
-                if now >= self._forget_at:
-                    self._forget_at = now + _FORGET_SECONDS
-                    self._book.forget_unused()
-            self._urgent = False
-            await self.tell(rotate=rotate)
+            try:
+                await self._turn()
+            except Exception:  # a defect of ours: without this task nothing limited would be served any more
+                logger.exception("limits_failed")
+                self._fall(State.JOINING)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _turn(self) -> None:
+        if not self._joined.is_set():
+            if not await self.join():
+                await asyncio.sleep(LOOK_SECONDS)
+            return
+        await self._pause()
+        if not self._joined.is_set():
+            return
+        now = self._monotonic()
+        rotate = now >= self._rotate_at
+        if rotate:
+            self._rotate_at = now + ROTATION_SECONDS
+            if now >= self._forget_at:
+                self._forget_at = now + _FORGET_SECONDS
+                self._book.forget_unused()
+        self._urgent = False
+        await self.tell(rotate=rotate)
 
     async def close(self) -> None:
         """Tell everything and give everything back; `run` must have been cancelled. Requests that run keep theirs."""
@@ -369,6 +377,8 @@ class ValkeyLimiter:
             self._book.told = 0
         self._unsure.clear()
         self._spend_until = float("-inf")
+        if self._state is State.UNREACHABLE:
+            self._fall(State.JOINING)  # it is not: what is admitted from here on is asked for
         self._report = max(self._report, report)
         through = self._book.last_sequence
         records, saved = self._book.declare(

@@ -162,6 +162,24 @@ async def test_rows_that_come_into_the_ledger_while_counters_are_built_are_count
     assert not process.limiter._book.settled
 
 
+async def test_a_slow_bucket_is_debited_by_what_has_run_for_long(
+    process: Process, counters: Counters, times: Times
+) -> None:
+    """It fills in hours: what was taken minutes ago is missing still."""
+    slow = a_limit("tokens", "bucket", amount=1_000, refill=0.1)
+    fast = a_limit("tokens", "bucket", amount=1_000, refill=100.0)
+    running = await process.reserve([slow, fast], tokens(900))
+    await process.live(times, 90)
+    counters.lose()
+    counters.begin()
+    await process.limiter.tell(rotate=True)
+    assert await process.limiter.join()
+    with pytest.raises(RateLimited):
+        await process.reserve([slow], tokens(500))
+    await process.reserve([fast], tokens(1_000))
+    process.settle(running, tokens(900))
+
+
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[ValkeyServer]:
     server = ValkeyServer(tmp_path / "data", log=tmp_path / "log", durable=True)

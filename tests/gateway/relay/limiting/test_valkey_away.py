@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ from core.clock import SystemClock
 from core.embedded.valkey import ValkeyServer
 from core.errors import StateStoreUnavailable
 from gateway.relay.limiting.base import Charge
+from gateway.relay.limiting.book import Held
 from gateway.relay.limiting.limiter import State
+from gateway.relay.limiting.scripts import JOIN, Script
 from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit, until
 
 ONE = Charge()
@@ -128,6 +131,61 @@ async def test_at_once_goes_on_by_parts(counters: Counters) -> None:
     assert counters.counter("s", gate)["held"] == 8
     for process in processes:
         await process.client.close()
+
+
+async def test_nothing_is_admitted_unasked_while_a_process_says_what_it_holds(counters: Counters) -> None:
+    """It would be in nobody's count: more would run at once than may, for as long as it runs."""
+    times = Times(counters)
+    process = Process(counters, clock=times.local, timed=True)
+    gate = a_limit("concurrency", "standing", amount=4)
+    await process.limiter.join()
+    assert process.store is not None
+    process.store.drop_calls = 1
+    running = [await process.reserve([gate], ONE)]
+    call = process.store.call
+    unasked: list[asyncio.Task[Held]] = []
+
+    async def call_slowly(script: Script, *values: object, **more: Any) -> list[Any]:
+        if script is JOIN:
+            unasked.append(asyncio.create_task(process.limiter.reserve([gate], ONE)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return await call(script, *values, **more)
+
+    process.store.call = call_slowly  # type: ignore[method-assign]
+    assert await process.limiter.join()
+    running.append(await unasked[0])
+    assert counters.counter("s", gate)["held"] == process.limiter._accounts.find(f"s:{gate.id.hex}").inflight == 2  # type: ignore[union-attr]
+    await process.client.close()
+
+
+async def test_what_may_not_run_at_all_does_not_run_by_parts(counters: Counters) -> None:
+    process = Process(counters, clock=Times(counters).local, timed=True)
+    await process.limiter.join()
+    assert process.store is not None
+    process.store.drop_calls = 9
+    with pytest.raises(StateStoreUnavailable):
+        await process.reserve([a_limit("concurrency", "standing", amount=0)], ONE)
+    await process.client.close()
+
+
+@pytest.mark.shows("G3")
+async def test_the_limiter_outlives_a_defect_of_ours(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else limited work would be told 503 until the process is started again."""
+    process = await Process(counters, clock=SystemClock()).start()
+    report, calls = process.limiter._book.report, 0
+
+    def fail_once(**more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        return report(**more)
+
+    monkeypatch.setattr(process.limiter._book, "report", fail_once)
+    await until(lambda: calls == 2, "it to go on reporting")
+    await process.reserve([a_limit()], ONE)
+    await process.stop()
 
 
 async def test_unlimited_requests_are_not_refused(counters: Counters) -> None:
