@@ -44,6 +44,7 @@ app.conf.update(
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
+        "sweep-training-files": {"task": "gpupool.tasks.sweep_training_files", "schedule": 86_400.0},
         "prune-minutes": {"task": "tenants.tasks.prune_minutes", "schedule": 86_400.0},
         "prune-configuration-history": {
             "task": "tenants.tasks.prune_configuration_history",
@@ -52,6 +53,7 @@ app.conf.update(
         "finish-erasures": {"task": "tenants.tasks.finish_erasures", "schedule": 300.0, "options": {"expires": 300.0}},
         "prune-marks": {"task": "tenants.tasks.prune_marks", "schedule": 86_400.0},
         "delete-expired-responses": {"task": "gateway.tasks.delete_expired_responses", "schedule": 3600.0},
+        "delete-expired-conversations": {"task": "gateway.tasks.delete_expired_conversations", "schedule": 3600.0},
         "prune-idempotency-records": {"task": "core.tasks.prune_idempotency_records", "schedule": 3600.0},
         "reconcile-engines": {"task": "gateway.tasks.reconcile_engines", "schedule": 300.0},
         "prune-changes": {"task": "core.tasks.prune_changes", "schedule": 600.0},

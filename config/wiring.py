@@ -27,6 +27,7 @@ from gateway.relay.adopt import Adopter, ValkeyNotes
 from gateway.relay.carrier import Carrier
 from gateway.relay.clients import ClientGuard, TooManyOfClient
 from gateway.relay.coalesce import Coalesce, Coalescer
+from gateway.relay.conversations import Conversations
 from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.interpreter import Interpreter
 from gateway.relay.dialects.responses import Responses, Retention
@@ -57,6 +58,7 @@ from gateway.relay.tokens.keysets import KeySets
 from gateway.relay.tuning.answers import Tuning
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from gateway.relay.valkey import ValkeyClient
+from gateway.services.conversation_store import DatabaseConversationStore
 from gateway.services.drain import LedgerDrain
 from gateway.services.limit_counters import LimitCounters
 from gateway.services.limit_keeper import LimitKeeper
@@ -99,6 +101,10 @@ class RelayRuntime:
             attempts=environment.attempts,
             retry_seconds=environment.retry_deadline_seconds,
         )
+        self._conversation_store = DatabaseConversationStore()
+        self.conversations = Conversations(
+            self._conversation_store, self.snapshot.conversation_retention_days, now=time.time, door=door
+        )
         self.coalescer: Coalescer | None = None
         """None where requests are not coalesced; set by `start`."""
         self._door = door
@@ -130,7 +136,7 @@ class RelayRuntime:
         return Exchange(ready, self.upstream, self._clock, self.deadlines)
 
     def carrier(self, ready: Ready) -> Carrier:
-        return self.exchange(ready) if self.coalescer is None else self.coalescer.carry(ready)
+        return self.conversations.keep(ready, self.exchange if self.coalescer is None else self.coalescer.carry)
 
     def ready(self) -> str | None:
         """None when requests can be served; readiness survives Valkey's absence while the snapshot serves."""
@@ -195,6 +201,7 @@ class RelayRuntime:
         balancer = Balancer(self.snapshot, clock=self._clock, random=random.random, retry_share=env.retry_share)
         self._spawn(Housekeeping(balancer, self.upstream, sweep=self._settler.sweep).run())
         self._responses = DatabaseResponseStore()
+        self._spawn(self.conversations.run())
         retention = Retention(time.time, self.snapshot.response_retention_days)
         self._pipeline = Pipeline(
             door=self._door,
@@ -249,6 +256,7 @@ class RelayRuntime:
         """Bring what is owed to the ledger, as far as a moment allows; the rest stays in the spool."""
         if self._outbox is not None:
             await self._outbox.flush(_FLUSH_SECONDS)
+        await self.conversations.flush()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -258,6 +266,7 @@ class RelayRuntime:
         await self._follower.stop()
         await self._keysets.aclose()
         await self._responses.aclose()
+        await self._conversation_store.aclose()
         await self._usage_store.aclose()
         await self._tuning_store.aclose()
         if self._outbox is not None:

@@ -12,6 +12,12 @@ def delete_expired_responses() -> int:
     return response_retention.delete_expired_responses(now=timezone.now())
 
 
+@shared_task(name="gateway.tasks.delete_expired_conversations")  # type: ignore[untyped-decorator]  # no types published
+def delete_expired_conversations() -> int:
+    """Delete stored conversations whose time is over; returns how many."""
+    return response_retention.delete_expired_conversations(now=timezone.now())
+
+
 @shared_task(name="gateway.tasks.reconcile_engines")  # type: ignore[untyped-decorator]  # Celery has no types
 def reconcile_engines() -> int:
     """Compare the ledger with engines' own counters since the last time; returns how many endpoints were compared."""

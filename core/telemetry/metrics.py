@@ -41,6 +41,11 @@ memory_misses = Counter(
 coalesced = Counter(
     "gatehouse_coalesced_requests", "Requests told the answer of an identical one that was under way.", ["door", "api"]
 )
+conversations = Counter(
+    "gatehouse_conversations",
+    "Conversations of keys that have them stored: kept, or dropped and why (full, unavailable, unreadable, stopped).",
+    ["door", "result"],
+)
 limit_overruns = Counter(
     "gatehouse_limit_overruns",
     "Requests that used more than was reserved for them: a failure of ours.",

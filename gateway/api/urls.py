@@ -3,6 +3,7 @@
 from django.urls import path, re_path
 
 from gateway.api.capacity import ImpactView
+from gateway.api.conversations import ConversationListView, ConversationView
 from gateway.api.inference import VIEWS, InferModelView, InferView, ModelsView, ModelView
 from gateway.api.probes import about_server_here, healthz, metrics, no_inference_here, nothing_here, readyz
 from gateway.api.reconciliation import ReconciliationView
@@ -43,6 +44,8 @@ urlpatterns = [
     path("v2/models/<path:name>/infer", InferView.as_view()),
     path("v2/models/<path:name>", InferModelView.as_view()),
     re_path(r"^v2/", no_inference_here),
+    path("api/tenants/<slug:slug>/conversations/", ConversationListView.as_view()),
+    path("api/tenants/<slug:slug>/conversations/<uuid:conversation_id>/", ConversationView.as_view()),
     path("api/reconciliation/", ReconciliationView.as_view()),
     path("api/requests/<uuid:request_id>/impact/", ImpactView.as_view()),
     path("healthz", healthz),

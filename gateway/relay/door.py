@@ -25,6 +25,7 @@ from core.ids import uuid7
 from gateway.relay.call import Call, Cycle, Interruption, watch
 from gateway.relay.carrier import Carrier
 from gateway.relay.coalesce import Coalescer
+from gateway.relay.conversations import Conversations
 from gateway.relay.deadlines import Deadlines
 from gateway.relay.dialects.base import error_answer
 from gateway.relay.exchange import Exchange, Soon
@@ -90,6 +91,7 @@ class Door:
         usage: OwnUsage | None = None,
         tuning: Tuning | None = None,
         coalescer: Coalescer | None = None,
+        conversations: Conversations | None = None,
     ) -> None:
         self.draining = False
         """Set when this process is about to stop: /readyz says no, requests are still taken."""
@@ -101,6 +103,7 @@ class Door:
         self._readiness = readiness
         self._memory = memory or MemoryBudget()
         self._coalescer = coalescer
+        self._conversations = conversations
         self._body_ticks = _ticks(self._limits.body_deadline_seconds)
         self._send_ticks = _ticks(self._limits.send_deadline_seconds)
         self._tick_count = 0  # waits are measured in these: cheaper than a clock, and exact enough for them
@@ -137,9 +140,8 @@ class Door:
         return Exchange(ready, self._client, self._clock, self._deadlines)
 
     def _carrier(self, ready: Ready) -> Carrier:
-        if self._coalescer is None:
-            return self._exchange(ready)
-        return self._coalescer.carry(ready)
+        carry = self._exchange if self._coalescer is None else self._coalescer.carry
+        return carry(ready) if self._conversations is None else self._conversations.keep(ready, carry)
 
     def abort_all(self, error: GatehouseError | None = None) -> None:
         """End every request under way: an error event or body, settled; nothing is dropped silently."""
@@ -193,10 +195,10 @@ class Door:
         cycle.body = bytearray()  # the request has its own
         call = Call(None, request.request_id, api)
         exchange: Carrier
-        if self._coalescer is None:  # as `_carrier`, without a call of it
+        if self._coalescer is None and not ready.principal.store_conversations:  # as `_carrier`, without a call of it
             exchange = Exchange(ready, self._client, self._clock, self._deadlines)
         else:
-            exchange = self._coalescer.carry(ready)
+            exchange = self._carrier(ready)
         call.exchange = exchange
         call.give_up = self._end_quick
         self._calls.add(call)

@@ -49,6 +49,7 @@ class TenantRow(msgspec.Struct, frozen=True):
     active: bool
     rules: tuple[GrantRule, ...]
     response_retention_days: int = 30
+    conversation_retention_days: int = 30
     parent_id: UUID | None = None
     time_zone: str = "UTC"
     sla_tier: str = "bronze"
@@ -74,6 +75,7 @@ class LimitRow(msgspec.Struct, frozen=True):
     boost_until: float | None
     counts_from: float
     time_zone: str
+    tenant_slug: str = ""
 
     def amount_at(self, now: float) -> int:
         """The amount in force; a boost counts until it ends."""

@@ -89,6 +89,11 @@ class Snapshot:
         tenant = self._tenants.get(tenant_id)
         return 0 if tenant is None else tenant.response_retention_days
 
+    def conversation_retention_days(self, tenant_id: UUID) -> int:
+        """The same of conversations."""
+        tenant = self._tenants.get(tenant_id)
+        return 0 if tenant is None else tenant.conversation_retention_days
+
     def limits(self, tenant_id: UUID, key_id: UUID | None, model: str) -> tuple[LimitRow, ...]:
         """Every limit that takes in a request of that tenant, key and model."""
         found = [*self._limits_about(None, model)]
@@ -163,6 +168,10 @@ class Snapshot:
     def cached_key_ids(self, ids: Iterable[UUID]) -> list[UUID]:
         """Those of the keys that are held here; the others need no reload."""
         return [key_id for key_id in ids if key_id in self._digests]
+
+    def key_ids(self) -> list[UUID]:
+        """All keys that are held here, the longest unused first."""
+        return [row.id for row in self._keys.values()]
 
     def add_resolved(self, digest: str, row: KeyRow | None) -> None:
         """Remember what a read of this digest found; the oldest ones make room."""

@@ -1,4 +1,4 @@
-"""Deletes stored responses whose time is over, by themselves or because their tenant keeps them for less now."""
+"""Deletes stored responses and conversations whose time is over, or whose tenant keeps them for less now."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -13,14 +13,14 @@ BATCH: Final = 500
 MOST_BATCHES: Final = 100
 
 _DELETE: Final = """
-DELETE FROM gateway_storedresponse WHERE id IN (
-    SELECT id FROM gateway_storedresponse WHERE expires_at <= %(now)s LIMIT %(batch)s FOR UPDATE SKIP LOCKED
+DELETE FROM {table} WHERE id IN (
+    SELECT id FROM {table} WHERE expires_at <= %(now)s LIMIT %(batch)s FOR UPDATE SKIP LOCKED
 )
 """
 # Ids are in the order of time, and of a tenant's there is an index; of `created_at` there is none.
 _DELETE_SHORTENED: Final = """
-DELETE FROM gateway_storedresponse WHERE id IN (
-    SELECT id FROM gateway_storedresponse
+DELETE FROM {table} WHERE id IN (
+    SELECT id FROM {table}
     WHERE tenant_id = %(tenant)s AND id < %(first)s AND created_at <= %(since)s
     LIMIT %(batch)s FOR UPDATE SKIP LOCKED
 )
@@ -33,13 +33,21 @@ def delete_expired_responses(*, now: datetime, batch: int = BATCH, most_batches:
     Each batch is a transaction of its own; what `most_batches` (for each tenant) do not reach, the next run does. Not
     audited: it is what the tenant's setting says, and that is.
     """
-    deleted = _delete(_DELETE, {"now": now}, batch, most_batches)
-    for tenant_id, days in Tenant.objects.values_list("pk", "response_retention_days"):
+    return _delete_expired("gateway_storedresponse", "response_retention_days", now, batch, most_batches)
+
+
+def delete_expired_conversations(*, now: datetime, batch: int = BATCH, most_batches: int = MOST_BATCHES) -> int:
+    """The same of conversations."""
+    return _delete_expired("gateway_storedconversation", "conversation_retention_days", now, batch, most_batches)
+
+
+def _delete_expired(table: str, setting: str, now: datetime, batch: int, most_batches: int) -> int:
+    deleted = _delete(_DELETE.format(table=table), {"now": now}, batch, most_batches)
+    shortened = _DELETE_SHORTENED.format(table=table)
+    for tenant_id, days in Tenant.objects.values_list("pk", setting):
         since = now - timedelta(days=days)
         first = uuid7_from(int(since.timestamp() * 1000) + 1)
-        deleted += _delete(
-            _DELETE_SHORTENED, {"tenant": tenant_id, "first": first, "since": since}, batch, most_batches
-        )
+        deleted += _delete(shortened, {"tenant": tenant_id, "first": first, "since": since}, batch, most_batches)
     return deleted
 
 

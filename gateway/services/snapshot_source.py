@@ -183,6 +183,7 @@ def _tenant_rows(ids: Sequence[UUID] | None) -> list[Row]:
             active=tenant.state == TenantState.ACTIVE,
             rules=tuple(rules.get(tenant.pk, ())),
             response_retention_days=tenant.response_retention_days,
+            conversation_retention_days=tenant.conversation_retention_days,
             parent_id=tenant.parent_id,
             time_zone=tenant.time_zone,
             sla_tier=tenant.sla_tier,
@@ -209,6 +210,7 @@ def limit_rows(ids: Sequence[UUID] | None) -> list[LimitRow]:
             boost_until=limit.boost_until.timestamp() if limit.boost_until else None,
             counts_from=limit.counts_from.timestamp(),
             time_zone=limit.tenant.time_zone if limit.tenant else "UTC",
+            tenant_slug=limit.tenant.slug if limit.tenant else "",
         )
         for limit in chosen.select_related("tenant", "key")
     ]

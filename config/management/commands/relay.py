@@ -84,6 +84,7 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             usage=runtime.usage,
             tuning=runtime.tuning,
             coalescer=runtime.coalescer,
+            conversations=runtime.conversations,
         )
         connection_cap = allow_connections(environment.connections)
         if connection_cap < environment.connections:
