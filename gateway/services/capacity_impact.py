@@ -1,9 +1,9 @@
 """Reads what those who decide on a request for more should see: what it would mean for each model that it is about."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -33,52 +33,72 @@ WHERE hour >= %(week)s AND model = %(model)s
 """
 
 
+class _Granted(NamedTuple):
+    tenant_id: UUID
+    pattern: str
+    allow: bool
+
+
 def impact_of(request: AccessRequest, *, now: datetime) -> list[Impact]:
     """For each model that the request is about; of a limit on all models, those that the tenant may use."""
-    names = _models(request, now)
+    grants = _grants(now)
+    names = _models(request, grants)
     endpoints = list_ready_endpoints()
     limits = list(
         Limit.objects.filter(Q(metric="concurrency") | Q(metric="tokens"), tenant__isnull=False, key__isnull=True)
     )
+    of_tenants: dict[UUID | None, list[Limit]] = {}
+    for limit in limits:
+        of_tenants.setdefault(limit.tenant_id, []).append(limit)
+    own = of_tenants.get(request.tenant_id, [])
     found = []
     for name in names:
         ready = [endpoint.slots for endpoint in endpoints if endpoint.model == name]
-        users = _tenants_with(name, now)
-        others = [_promise(tenant, name, limits, now) for tenant in users if tenant != request.tenant_id]
-        before = _promise(request.tenant_id, name, limits, now) if request.tenant_id in users else None
-        after = _promise(request.tenant_id, name, _with(request, limits), now)
+        users = _tenants_with(name, grants)
+        others = [_promise(name, of_tenants.get(tenant, ()), now) for tenant in users if tenant != request.tenant_id]
+        before = _promise(name, own, now) if request.tenant_id in users else None
+        after = _promise(name, _with(request, own), now)
         found.append(impact(_load(name, ready, now), others=others, now=before, then=after))
     return found
 
 
-def _models(request: AccessRequest, now: datetime) -> list[str]:
+def _models(request: AccessRequest, grants: Iterable[_Granted]) -> list[str]:
     private = {request.tenant_id, None}
     names = [model.name for model in list_models() if model.tenant_id in private]
     if request.kind == RequestKind.MODEL:
         return [name for name in names if fnmatchcase(name, request.what["model"])][:MOST_MODELS]
     if request.what["model"]:
         return [request.what["model"]]
-    return [name for name in names if request.tenant_id in _tenants_with(name, now)][:MOST_MODELS]
+    own = [grant for grant in grants if grant.tenant_id == request.tenant_id]
+    return [name for name in names if _tenants_with(name, own)][:MOST_MODELS]
 
 
-def _tenants_with(model: str, now: datetime) -> set[UUID]:
-    """Active tenants that a grant of their own allows the model."""
-    allowed: set[UUID] = set()
-    denied: set[UUID] = set()
+def _grants(now: datetime) -> list[_Granted]:
+    """Of active tenants to themselves, in force."""
     grants = Grant.objects.filter(
         Q(expires_at__isnull=True) | Q(expires_at__gt=now),
         principal_kind=PrincipalKind.TENANT,
         tenant__state=TenantState.ACTIVE,
     )
-    for tenant_id, pattern, effect in grants.values_list("tenant_id", "model_pattern", "effect").iterator():
-        if fnmatchcase(model, pattern):
-            (allowed if effect == GrantEffect.ALLOW else denied).add(tenant_id)
+    return [
+        _Granted(tenant_id, pattern, effect == GrantEffect.ALLOW)
+        for tenant_id, pattern, effect in grants.values_list("tenant_id", "model_pattern", "effect")
+    ]
+
+
+def _tenants_with(model: str, grants: Iterable[_Granted]) -> set[UUID]:
+    """Tenants that a grant of their own allows the model."""
+    allowed: set[UUID] = set()
+    denied: set[UUID] = set()
+    for grant in grants:
+        if fnmatchcase(model, grant.pattern):
+            (allowed if grant.allow else denied).add(grant.tenant_id)
     return allowed - denied
 
 
-def _promise(tenant_id: UUID, model: str, limits: Sequence[Limit], now: datetime) -> Promise:
-    mine = [limit for limit in limits if limit.tenant_id == tenant_id and limit.model in ("", model)]
-    return tightest(_promise_of(limit, now) for limit in mine)
+def _promise(model: str, limits: Sequence[Limit], now: datetime) -> Promise:
+    """Of one tenant's limits."""
+    return tightest(_promise_of(limit, now) for limit in limits if limit.model in ("", model))
 
 
 def _promise_of(limit: Limit, now: datetime) -> Promise:
@@ -91,7 +111,7 @@ def _promise_of(limit: Limit, now: datetime) -> Promise:
 
 
 def _with(request: AccessRequest, limits: Sequence[Limit]) -> list[Limit]:
-    """The limits as they would be; a key's own changes nothing for the tenant as a whole."""
+    """The tenant's limits as they would be; a key's own changes nothing for the tenant as a whole."""
     what: dict[str, Any] = request.what
     if request.kind == RequestKind.MODEL or what["key"] is not None:
         return list(limits)
