@@ -15,7 +15,6 @@ Units = tuple[int, int, int, int, int, int]
 """A charge by index: requests, tokens, input tokens, output tokens, money, one request at a time."""
 
 ONE: Final[Units] = (0, 0, 0, 0, 0, 1)
-NO_UNITS: Final[Units] = (0, 0, 0, 0, 0, 0)
 _INDEX: Final = {
     "requests": 0,
     "tokens": 1,

@@ -4,15 +4,15 @@ Open reservations, and settled ones whose row the ledger is not known to have, a
 to declare anew what it holds (gateway.relay.limiting.layout), it is added up from them.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from gateway.policies.slices import is_near, kept, largest_after, wished
-from gateway.relay.limiting.accounts import NO_UNITS, Account, Accounts, Plan, Units, units_of
+from gateway.relay.limiting.accounts import Account, Accounts, Plan, Units, units_of
 from gateway.relay.limiting.base import Charge
 from gateway.relay.limiting.headers import ratelimit_headers
 from gateway.relay.limiting.layout import BUCKET, CALENDAR, MINUTE, STANDING, WINDOW_SECONDS
+from gateway.relay.limiting.settled import Settled
 
 Record = tuple[Any, ...]
 Saved = list[tuple[Account, dict[int, int], int]]
@@ -25,7 +25,7 @@ _MOMENT: Final = 0.001  # seconds
 class Held:
     """A Reservation."""
 
-    __slots__ = ("book", "plan", "second", "sequence", "spent", "units")
+    __slots__ = ("book", "plan", "second", "sequence", "units")
 
     def __init__(self, book: "Book", plan: Plan, units: Units, second: int) -> None:
         self.book = book
@@ -33,7 +33,6 @@ class Held:
         self.units = units
         self.second = second
         self.sequence = _OPEN
-        self.spent = NO_UNITS
 
     def settle(self, used: Charge | None, sequence: int) -> None:
         if self.sequence != _OPEN:
@@ -65,7 +64,7 @@ class Book:
     ) -> None:
         self.accounts = Accounts()
         self.open: set[Held] = set()
-        self.settled: deque[Held] = deque()
+        self.settled = Settled()
         self.last_sequence = 0
         """Of the newest row that was settled here."""
         self.told = 0
@@ -146,19 +145,19 @@ class Book:
 
     def forget_unused(self) -> None:
         """Drop plans and accounts that nothing needs any more."""
-        kept_accounts = {account for held in (*self.open, *self.settled) for account in held.plan.accounts}
+        kept_accounts = {account for held in self.open for account in held.plan.accounts}
+        kept_accounts.update(self.settled.accounts())
         self.accounts.forget_unused(kept_accounts)
 
     def settle(self, held: Held, spent: Units, sequence: int) -> None:
         """See Reservation.settle."""
         held.sequence = sequence
-        held.spent = spent
         self.open.discard(held)
+        plan, units = held.plan, held.units
         if sequence > self.last_sequence:
             self.last_sequence = sequence
         if sequence:
-            self.settled.append(held)
-        plan, units = held.plan, held.units
+            self.settled.add(plan, sequence, held.second, spent)
         near = False
         for account, index in plan.calendar:
             need, use = units[index], spent[index]
@@ -213,12 +212,7 @@ class Book:
     def acknowledge(self, sequence: int) -> None:
         """The ledger has every row up to that one."""
         self.acknowledged = max(self.acknowledged, sequence)
-        self._forget()
-
-    def _forget(self) -> None:
-        through = min(self.acknowledged, self.told)
-        while self.settled and self.settled[0].sequence <= through:
-            self.settled.popleft()
+        self.settled.forget(min(self.acknowledged, self.told))
 
     # Reporting
 
@@ -324,25 +318,34 @@ class Book:
         seconds: dict[Account, dict[int, int]] = {}
         now = self.valkey_now()
         oldest = now - WINDOW_SECONDS
-        charges = [(held, held.units, True) for held in self.open]
-        charges += [(held, held.spent, False) for held in self.settled if held.sequence > counted]
-        for held, units, is_open in charges:
+
+        def charge(account: Account, moments: Iterable[tuple[int, int]]) -> None:
+            """Units by second, of a minute or a bucket."""
+            if account.kind == BUCKET:
+                if ready:  # before, it has been full since
+                    full = account.filled_since(now)
+                    sums.setdefault(account, [0, 0])[0] += sum(n for second, n in moments if second >= full)
+                return
+            moments = [moment for moment in moments if moment[0] >= oldest]
+            if not ready:
+                sums.setdefault(account, [0, 0])[1] += sum(n for _, n in moments)
+                return
+            sums.setdefault(account, [0, 0])
+            counts = seconds.setdefault(account, {})
+            for second, n in moments:
+                counts[second] = counts.get(second, 0) + n
+
+        for held in self.open:
             for account, index in held.plan.entries:
-                n = units[index]
-                total = sums.setdefault(account, [0, 0])
-                if account.kind == CALENDAR:
-                    total[1 if is_open or not ready else 0] += n
-                elif account.kind == STANDING:
-                    total[1] += n if is_open else 0
-                elif not anew or held.second < (oldest if account.kind == MINUTE else account.filled_since(now)):
-                    continue  # told before, or out of the window; a bucket has been full since
-                elif not ready:
-                    total[1] += n if account.kind == MINUTE else 0
-                elif account.kind == MINUTE:
-                    second = seconds.setdefault(account, {})
-                    second[held.second] = second.get(held.second, 0) + n
-                else:
-                    total[0] += n
+                if account.kind in (CALENDAR, STANDING):
+                    sums.setdefault(account, [0, 0])[1] += held.units[index]
+                elif anew:
+                    charge(account, [(held.second, held.units[index])])
+        for account, uses in self.settled.after(counted):
+            if account.kind == CALENDAR:
+                sums.setdefault(account, [0, 0])[0 if ready else 1] += uses.total()
+            elif account.kind != STANDING and anew:
+                charge(account, uses.since(0.0 if account.kind == BUCKET else oldest))
         saved: Saved = []
         for account in self.accounts.all():
             if account.kind == MINUTE and swept:

@@ -123,7 +123,9 @@ async def test_what_the_ledger_has_is_forgotten(process: Process) -> None:
     assert len(process.limiter._book.settled) == 50  # Valkey has not heard of them
     await process.limiter.tell(rotate=True)
     process.limiter.acknowledged(41)
-    assert [held.sequence for held in process.limiter._book.settled] == list(range(42, 51))
+    assert len(process.limiter._book.settled) == 9
+    (record,), _ = process.limiter._book.declare(counted=45, anew=False, ready=True, swept=False)
+    assert record[5] == 50  # the last five
 
 
 async def test_accounts_that_nobody_uses_are_forgotten(process: Process, times: Times) -> None:
