@@ -24,6 +24,7 @@ from tenants.models import Invitation, Membership, TenantRole
 from tenants.policies.roles import Action, Object, Standing
 from tenants.reads import people
 from tenants.services.invitations import DEFAULT_DAYS, MOST_DAYS, invitation_link
+from tenants.services.members import lock_member
 
 
 class MemberSerializer(serializers.ModelSerializer[Membership]):
@@ -113,8 +114,11 @@ class MemberView(ControlView):
         access = tenant_access(request, slug, Action.CHANGE, Object.MEMBER)
         values = self.parsed(MemberChangeSerializer)
         with transaction.atomic():
-            Membership.objects.select_for_update().filter(tenant=access.tenant, user_id=user_id).first()
-            check_match(request, MemberSerializer(self._member(access, user_id)).data)
+            try:
+                found = lock_member(access.tenant, user_id)
+            except Membership.DoesNotExist as error:
+                raise NotFound from error
+            check_match(request, MemberSerializer(found).data)
             member = services.change_member_role(
                 access.tenant, user_id, values["role"], standing=standing_of(request, access), actor=self.actor
             )

@@ -24,7 +24,7 @@ from tenants.models import PlatformRole, RoleMapping, Tenant, TenantRole, User
 from tenants.policies.roles import Action, Object
 from tenants.reads import people
 from tenants.services.erasure import erase_person
-from tenants.services.people import login_link
+from tenants.services.people import lock_person, login_link
 
 
 class PersonSerializer(serializers.ModelSerializer[User]):
@@ -137,7 +137,10 @@ class PersonView(ControlView):
         platform_access(request, Action.CHANGE, Object.PERSON)
         values = self.parsed(PersonChangeSerializer)
         with transaction.atomic():
-            User.objects.select_for_update().filter(pk=user_id).first()
+            try:
+                lock_person(user_id)
+            except User.DoesNotExist as error:
+                raise NotFound from error
             check_match(request, PersonSerializer(_person(user_id)).data, without=("last_login",))
             services.change_person(user_id, actor=self.actor, **values)
         return tagged(PersonSerializer(_person(user_id)).data, without=("last_login",))

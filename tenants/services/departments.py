@@ -30,7 +30,7 @@ _TREE_LOCK: Final = 0x6761_7474  # one change of the tree at a time: two could c
 
 def lock_tenant(tenant_id: UUID) -> Tenant:
     """The tenant, its row locked until the transaction ends. Raises Tenant.DoesNotExist."""
-    return Tenant.objects.select_for_update(of=("self",)).select_related("parent").get(pk=tenant_id)
+    return Tenant.objects.select_for_update(of=("self",), no_key=True).select_related("parent").get(pk=tenant_id)
 
 
 @transaction.atomic

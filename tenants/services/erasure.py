@@ -39,6 +39,7 @@ from tenants.models import (
 from tenants.services.audit import record_audit
 from tenants.services.configuration import erase_history
 from tenants.services.errors import Conflict
+from tenants.services.people import lock_person
 
 MARGIN: Final = timedelta(seconds=30)
 BATCH: Final = 500
@@ -90,13 +91,7 @@ def erase_person(user_id: UUID, *, actor: Actor) -> None:
 
     Raises User.DoesNotExist; Conflict for a tenant's last owner, and the last superuser.
     """
-    superusers = list(
-        User.objects.select_for_update()
-        .filter(platform_role=PlatformRole.SUPERUSER, is_active=True)
-        .order_by("pk")
-        .values_list("pk", flat=True)
-    )
-    user = User.objects.select_for_update().get(pk=user_id)
+    user, superusers = lock_person(user_id)
     if superusers == [user.pk]:
         raise Conflict("This is the last superuser: make someone else one first.")
     owned = Membership.objects.filter(user=user, role=TenantRole.OWNER).order_by("tenant_id")

@@ -79,12 +79,12 @@ def create_invitation(
         raise InvalidInput("days", f"An invitation is open for 1 to {MOST_DAYS} days.")
     if not standing.may_give(role):
         raise PermissionDenied("Nobody gives a role above their own.")
-    Tenant.objects.select_for_update().get(pk=tenant.pk)
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if Membership.objects.filter(tenant=tenant, user__email=email).exists():
         raise InvalidInput("email", "This person is a member already.")
     now = timezone.now()
     unused = Invitation.objects.filter(tenant=tenant, accepted_at__isnull=True, withdrawn_at__isnull=True)
-    for earlier in unused.filter(email=email):
+    for earlier in unused.filter(email=email).select_for_update():  # it may just be accepted
         if not standing.may_give(earlier.role):
             raise PermissionDenied("Nobody takes back a role above their own.")
         earlier.withdrawn_at = now

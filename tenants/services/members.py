@@ -21,7 +21,7 @@ def change_member_role(tenant: Tenant, user_id: UUID, role: str, *, standing: St
     """
     if role not in TenantRole.values:
         raise InvalidInput("role", f"A role is one of {', '.join(TenantRole.values)}.")
-    membership = _locked(tenant, user_id)
+    membership = lock_member(tenant, user_id)
     _check_reach(standing, membership.role, role)
     if membership.role == role:
         return membership
@@ -47,7 +47,7 @@ def remove_member(tenant: Tenant, user_id: UUID, *, standing: Standing, actor: A
 
     Raises as `change_member_role` does.
     """
-    membership = _locked(tenant, user_id)
+    membership = lock_member(tenant, user_id)
     _check_reach(standing, membership.role)
     _check_not_last_owner(membership)
     record_audit(
@@ -60,10 +60,11 @@ def remove_member(tenant: Tenant, user_id: UUID, *, standing: Standing, actor: A
     membership.delete()
 
 
-def _locked(tenant: Tenant, user_id: UUID) -> Membership:
-    """The membership, with its tenant locked: of two owners who demote each other the second must see the first."""
-    Tenant.objects.select_for_update().get(pk=tenant.pk)
-    return Membership.objects.select_for_update().select_related("user").get(tenant=tenant, user_id=user_id)
+def lock_member(tenant: Tenant, user_id: UUID) -> Membership:
+    """The membership, with its tenant locked first: of two owners who demote each other the second sees the first."""
+    Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    members = Membership.objects.select_for_update(of=("self",)).select_related("user")
+    return members.get(tenant=tenant, user_id=user_id)
 
 
 def _check_reach(standing: Standing, *roles: str) -> None:

@@ -50,13 +50,7 @@ def change_person(
         raise InvalidInput("platform_role", "A platform role is superuser, operator, read_only or empty.")
     if display_name is not None and len(display_name.strip()) > 120:
         raise InvalidInput("display_name", "A name has at most 120 characters.")
-    superusers = list(  # locked together: of two who demote each other the second must see the first
-        User.objects.select_for_update()
-        .filter(platform_role=PlatformRole.SUPERUSER, is_active=True)
-        .order_by("pk")
-        .values_list("pk", flat=True)
-    )
-    user = User.objects.select_for_update().get(pk=user_id)
+    user, superusers = lock_person(user_id)
     before = {"platform_role": user.platform_role, "is_active": user.is_active}
     if display_name is not None:
         user.display_name = display_name.strip()
@@ -73,6 +67,20 @@ def change_person(
     named = {"display_name": "changed"} if display_name is not None else {}
     record_audit("user.changed", subject=user, actor=actor, before=before, after={**after, **named})
     return user
+
+
+def lock_person(user_id: UUID) -> tuple[User, list[UUID]]:
+    """Someone, and the superusers who can log in. Raises User.DoesNotExist.
+
+    These are locked first, all together: of two who demote each other the second must see the first.
+    """
+    superusers = list(
+        User.objects.select_for_update()
+        .filter(platform_role=PlatformRole.SUPERUSER, is_active=True)
+        .order_by("pk")
+        .values_list("pk", flat=True)
+    )
+    return User.objects.select_for_update().get(pk=user_id), superusers
 
 
 def set_role_fields(user: User, platform_role: str, *, source: str) -> None:

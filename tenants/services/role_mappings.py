@@ -84,7 +84,7 @@ def apply_claims(user: User, claims: Mapping[str, Any], *, actor: Actor) -> User
     What was given by hand stays as it is, also where claims would give less or more. The provider is the authority
     over what it gave: it may take a tenant's last owner.
     """
-    user = User.objects.select_for_update().get(pk=user.pk)
+    user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
     given = roles_given_by(claims)
     _apply_platform_role(user, given.platform_role, actor=actor)
     held = {one.tenant_id: one for one in Membership.objects.select_for_update().filter(user=user)}
