@@ -5,6 +5,7 @@ All reads run on one thread of their own, so that a slow database never holds th
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,6 +33,15 @@ _PENDING_CAP: Final = 5_000
 _FIRST_LOAD_SECONDS: Final = 5.0
 
 
+class _Lookup:
+    """Keys that are read together, and everyone who waits for them: one event costs less than a future for each key."""
+
+    def __init__(self) -> None:
+        self.digests: list[str] = []
+        self.done = asyncio.Event()
+        self.error: SourceUnavailable | None = None
+
+
 class Follower:
     """Follows the sections of a SnapshotSource.
 
@@ -52,7 +62,10 @@ class Follower:
         self._wanted = asyncio.Event()
         self._loaded = asyncio.Event()
         self._read_at: float | None = None
-        self._pending: dict[str, asyncio.Future[None]] = {}
+        self._lookups: deque[_Lookup] = deque()  # the first is being read, the others are to be
+        self._open: _Lookup | None = None  # takes more keys
+        self._pending: dict[str, _Lookup] = {}  # the same by digest
+        self._reloading: tuple[Snapshot, int] | None = None  # keys while they are read anew, and as of which epoch
         self._tasks: set[asyncio.Task[None]] = set()
         self._resolver: asyncio.Task[None] | None = None
         self._complained = False
@@ -69,8 +82,7 @@ class Follower:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for future in self._pending.values():
-            future.cancel()
+        self._give_up(SourceUnavailable("the process stops"))
         self._source.interrupt()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._source.close)
         self._thread.shutdown(wait=False)
@@ -105,18 +117,23 @@ class Follower:
         """
         if self.snapshot.knows(digest):
             return
-        future = self._pending.get(digest)
-        if future is None:
-            if len(self._pending) >= _PENDING_CAP:
-                raise SnapshotStale("Too many unknown keys are being looked up.", retry_after_seconds=1)
-            future = self._pending[digest] = asyncio.get_running_loop().create_future()
-            if self._resolver is None or self._resolver.done():
-                self._resolver = self._spawn(self._resolve_pending())
-                self._resolver.add_done_callback(self._resolver_ended)
-        try:
-            await asyncio.shield(future)
-        except SourceUnavailable as error:
-            raise SnapshotStale(retry_after_seconds=2) from error
+        lookup = self._pending.get(digest) or self._ask_for(digest)
+        await lookup.done.wait()
+        if lookup.error is not None:
+            raise SnapshotStale(retry_after_seconds=2) from lookup.error
+
+    def _ask_for(self, digest: str) -> _Lookup:
+        if len(self._pending) >= _PENDING_CAP:
+            raise SnapshotStale("Too many unknown keys are being looked up.", retry_after_seconds=1)
+        if self._open is None or len(self._open.digests) >= _KEYS_PER_READ:
+            self._open = _Lookup()
+            self._lookups.append(self._open)
+        lookup = self._pending[digest] = self._open
+        lookup.digests.append(digest)
+        if self._resolver is None or self._resolver.done():
+            self._resolver = self._spawn(self._resolve_pending())
+            self._resolver.add_done_callback(self._resolver_ended)
+        return lookup
 
     async def read_mark(self, process_id: UUID) -> int:
         """How far this process's usage is in the ledger. Raises SourceUnavailable."""
@@ -183,46 +200,86 @@ class Follower:
     async def _reload(self, section: str) -> None:
         loaded = await self._read(partial(self._source.load_section, section), deadline=_LOAD_DEADLINE_SECONDS)
         fresh = self.snapshot.begin_section(section)
+        if section == KEYS:
+            await self._reload_keys(fresh, loaded.epoch)
+            return
         for start in range(0, len(loaded.rows), CHANGES_PER_TURN):
             fresh.apply(section, (), loaded.rows[start : start + CHANGES_PER_TURN])
             await asyncio.sleep(0)
-        self.snapshot.adopt_section(section, fresh, loaded.epoch)
-        logger.info("snapshot_section_loaded", section=section, rows=len(loaded.rows), epoch=loaded.epoch)
+        self._adopt(section, fresh, loaded.epoch, len(loaded.rows))
+
+    async def _reload_keys(self, fresh: Snapshot, epoch: int) -> None:
+        """Read all keys that are held anew, serving what was held until then: no good key is ever unknown.
+
+        Those that are resolved meanwhile are put into both.
+        """
+        held = self.snapshot.key_ids()
+        self._reloading = fresh, epoch
+        try:
+            for start in range(0, len(held), _KEYS_PER_READ):
+                ids = held[start : start + _KEYS_PER_READ]
+                loaded = await self._read(partial(self._source.load_objects, KEYS, ids))
+                if loaded.epoch < epoch:
+                    raise SourceUnavailable("the database was set back while it was read")
+                fresh.apply(KEYS, (), loaded.rows)
+        finally:
+            self._reloading = None
+        self._adopt(KEYS, fresh, epoch, len(held))
+        if held:
+            await self._catch_up(KEYS)  # changes of what was read first
+
+    def _adopt(self, section: str, fresh: Snapshot, epoch: int, rows: int) -> None:
+        self.snapshot.adopt_section(section, fresh, epoch)
+        logger.info("snapshot_section_loaded", section=section, rows=rows, epoch=epoch)
 
     async def _resolve_pending(self) -> None:
-        while self._pending:
-            batch = [*self._pending][:_KEYS_PER_READ]
+        while self._lookups:
+            lookup = self._lookups[0]
+            if lookup is self._open:
+                self._open = None
             try:
-                found = await self._read(partial(self._source.find_keys, batch))
-                if found.epoch < self.snapshot.applied.get(KEYS, 0):
-                    continue  # read before a change that was applied meanwhile
-                rows = {row.digest: row for row in found.rows}
-                for digest in batch:
-                    self.snapshot.add_resolved(digest, rows.get(digest))
-                if any(self.snapshot.tenant(row.tenant_id) is None for row in found.rows):
-                    await self.poll()  # a key of a tenant that was made just now
+                await self._look_up(lookup.digests)
             except SourceUnavailable as error:
-                for digest in batch:
-                    future = self._pending.pop(digest)
-                    if not future.done():
-                        future.set_exception(error)
-                        future.exception()  # seen, also when everyone who waited has left
-                continue
-            for digest in batch:
-                future = self._pending.pop(digest)
-                if not future.done():
-                    future.set_result(None)
+                lookup.error = error
+            self._lookups.popleft()
+            self._settle(lookup)
+
+    async def _look_up(self, digests: Sequence[str]) -> None:
+        found = await self._read(partial(self._source.find_keys, digests))
+        while found.epoch < self._keys_epoch():  # read before a change that was applied meanwhile
+            found = await self._read(partial(self._source.find_keys, digests))
+            if found.epoch < self._keys_epoch():
+                await self.poll()  # not again: the database was set back, and only a poll finds that out
+        rows = {row.digest: row for row in found.rows}
+        for digest in digests:
+            self.snapshot.add_resolved(digest, rows.get(digest))
+            if self._reloading is not None:
+                self._reloading[0].add_resolved(digest, rows.get(digest))
+        if any(self.snapshot.tenant(row.tenant_id) is None for row in found.rows):
+            await self.poll()  # a key of a tenant that was made just now
+
+    def _keys_epoch(self) -> int:
+        """What is read of keys must not be older than that."""
+        return self.snapshot.applied.get(KEYS, 0) if self._reloading is None else self._reloading[1]
+
+    def _settle(self, lookup: _Lookup) -> None:
+        for digest in lookup.digests:
+            del self._pending[digest]
+        lookup.done.set()
+
+    def _give_up(self, error: SourceUnavailable) -> None:
+        self._open = None
+        while self._lookups:
+            lookup = self._lookups.popleft()
+            lookup.error = error
+            self._settle(lookup)
 
     def _resolver_ended(self, task: asyncio.Task[None]) -> None:
         """Whatever it died of, nobody may wait for it for ever."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         logger.error("keys_not_resolved", exc_info=error)
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(SourceUnavailable("keys could not be read"))
-                future.exception()
-        self._pending.clear()
+        self._give_up(SourceUnavailable("keys could not be read"))
 
     async def _read(self, call: Callable[[], T], *, deadline: float = _READ_DEADLINE_SECONDS) -> T:
         try:
