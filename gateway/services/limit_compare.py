@@ -8,16 +8,15 @@ that from the beginning. Credits, and corrections that name no row, change what 
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 import structlog
 from django.utils import timezone
 
-from core.telemetry import metrics
 from gateway.models import EndedSpool
 from gateway.policies.reported import Judgement, Standing, Taken, judge
 from gateway.relay.rows import LimitRow
@@ -32,9 +31,10 @@ LEDGER_WAIT_SECONDS: Final = 5.0
 """How long reported rows are waited for; of those that are not there then, counters are only ever raised."""
 
 GIVE_UP: Final = timedelta(hours=1)
-"""After so long without a row, nothing more is expected of a dead process whose spool was never found."""
+"""After so long, and so long without a row, nothing more is expected of a dead process whose spool was never found."""
 
 _FORGET: Final = timedelta(days=1)
+_LONG_AGO: Final = datetime.fromtimestamp(0, UTC)
 _CHUNK: Final = 2_000
 _POLL_SECONDS: Final = 0.1
 
@@ -112,8 +112,9 @@ def _compare(
     if snapshot.generation is None or not snapshot.ready:
         raise KeeperStopped("the counters are being rebuilt")
     _wait_for_ledger(snapshot, wait, wait_seconds)
+    dead_since = counters.note_dead({*snapshot.through, *snapshot.orphans} - snapshot.alive, snapshot.now)
     with one_moment():
-        judgement = _judge(snapshot)
+        judgement = _judge(snapshot, dead_since)
         ledger = sum_by_limit(
             [counted.span for counted in limits],
             through=judgement.through,
@@ -157,11 +158,12 @@ def _marks(processes: Collection[UUID]) -> dict[UUID, int]:
     return dict(LedgerMark.objects.filter(pk__in=processes).values_list("process_id", "sequence"))
 
 
-def _judge(snapshot: Snapshot) -> Judgement:
-    dead = {*snapshot.through, *snapshot.orphans} - snapshot.alive
+def _judge(snapshot: Snapshot, dead_since: Mapping[UUID, int]) -> Judgement:
+    dead = dead_since.keys()
     others = {adopted.by for adopted in snapshot.adopted.values()}
     moved = dict(LedgerMark.objects.filter(pk__in=dead).values_list("process_id", "updated_at"))
-    silent_since = timezone.now() - GIVE_UP
+    now = timezone.now()
+    long_dead = [process for process, since in dead_since.items() if snapshot.now - since > GIVE_UP.total_seconds()]
     return judge(
         Standing(
             alive=snapshot.alive,
@@ -170,7 +172,7 @@ def _judge(snapshot: Snapshot) -> Judgement:
             taken={process: Taken(a.by, a.first, a.last) for process, a in snapshot.adopted.items()},
             marks=_marks({*snapshot.alive, *dead, *others}),
             ended=set(EndedSpool.objects.filter(pk__in=[*dead, *others]).values_list("pk", flat=True)),
-            given_up={process for process in dead if process in moved and moved[process] < silent_since},
+            given_up={process for process in long_dead if now - moved.get(process, _LONG_AGO) > GIVE_UP},
         )
     )
 
@@ -178,8 +180,6 @@ def _judge(snapshot: Snapshot) -> Judgement:
 def _tell(found: Sequence[Compared], judgement: Judgement, resolved: bool) -> None:
     for one in found:
         if one.applied:
-            direction = "up" if one.applied > 0 else "down"
-            metrics.limit_corrections.labels(one.limit.metric, direction).inc()
             logger.warning(
                 "limit_counter_corrected",
                 limit=str(one.limit.id),

@@ -3,12 +3,13 @@
 What the keeper changes it changes in scripts that first look whether its lock and the counters' generation are still
 its own: a keeper that was stopped for a while and goes on does nothing.
 
-Beyond the layout there are three keys under P:
+Beyond the layout there are four keys under P:
 
 - `P keeper`, the lock: a token, for as long as one rebuild or one comparison takes. Whoever has it is the keeper.
 - `P compared`: when counters were last compared with the ledger, in Valkey's seconds.
 - `P adopted`, hash: dead process -> `{adopter}:{first}:{last}`, the rows that a living process took over from the dead
   one's spool, by their sequences in its own. Written by whoever adopts; it outlives a generation.
+- `P dead`, hash: process -> when a keeper first found it to be gone, in Valkey's seconds; it outlives a generation.
 """
 
 import contextlib
@@ -26,8 +27,9 @@ LOCK_SECONDS: Final = 30
 KEEPER: Final = "keeper"
 COMPARED: Final = "compared"
 ADOPTED: Final = "adopted"
+DEAD: Final = "dead"
 _CHUNK: Final = 500
-_OWN: Final = (KEEPER, COMPARED, ADOPTED)
+_OWN: Final = (KEEPER, COMPARED, ADOPTED, DEAD)
 
 _EXTEND: Final = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
@@ -370,6 +372,17 @@ class LimitCounters:
             orphans={UUID(p): {name: int(units) for name, units in _pairs(held)} for p, held in _pairs(orphans)},
             counters=[CounterState(int(used), int(held)) for used, held in _pairs(counters)],
         )
+
+    def note_dead(self, processes: Collection[UUID], now: int) -> dict[UUID, int]:
+        """Since when each of these, which are all that are dead, is known to be; `now` for those that are new."""
+        key = self._area + DEAD
+        said: Any = self._client.hgetall(key)
+        known = {UUID(process): int(since) for process, since in said.items()}
+        if back := [process.hex for process in known if process not in processes]:
+            self._client.hdel(key, *back)
+        if new := {process.hex: now for process in processes if process not in known}:
+            self._client.hset(key, mapping=new)
+        return {process: known.get(process, now) for process in processes}
 
     def correct(
         self,

@@ -32,7 +32,6 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 
 from core.epochs import Section, current_epoch, read_changes
-from core.telemetry import metrics
 from gateway.models import EndedSpool
 from gateway.relay.limiting.layout import LAPSE_SECONDS
 from gateway.services.limit_base import list_spools, one_moment, read_base, read_marks, read_spool
@@ -193,7 +192,6 @@ class LimitKeeper:
                 self._counters.hold_for_absent(generation, process, units)
         self._counters.finish(generation, base.marks)
         LimitGeneration.objects.update_or_create(pk=1, defaults={"generation": generation, "built_at": timezone.now()})
-        metrics.limit_rebuilds.inc()
         logger.warning(
             "limit_counters_built",
             generation=str(generation),

@@ -281,6 +281,31 @@ def test_comparing_is_one_keepers_at_a_time_and_not_more_often_than_said(rig: Ri
     assert len(calendar_limits(time.time())) == 1
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_dead_process_whose_spool_never_turns_up_is_given_up_an_hour_after_its_death(rig: Rig, rows: int) -> None:
+    limit = rig.limit()
+    rig.keeper.turn()
+    process = rig.process()
+    process.join()
+    counter = rig.counter(limit)
+    process.reserve(counter, 5)
+    for sequence in range(1, rows + 1):
+        rig.spend(process.id, sequence)
+        LedgerMark.objects.update(updated_at=datetime(2026, 1, 1, tzinfo=UTC))  # it had nothing to do for long
+        process.report(counter, used=1, given=1, through=sequence)
+    process.die()
+    rig.compare()
+    assert rig.counts(limit) == (rows, 5 - rows)
+    died = int(rig.state("dead")[process.id.hex])
+    rig.client.hset(f"{PREFIX}lim:dead", process.id.hex, died - 3_000)
+    rig.compare()
+    assert rig.counts(limit) == (rows, 5 - rows)
+    rig.client.hset(f"{PREFIX}lim:dead", process.id.hex, died - 3_602)
+    rig.compare()
+    assert rig.counts(limit) == (rows, 0)
+    assert not rig.client.exists(f"{PREFIX}lim:orphans")
+
+
 def test_marks_of_the_long_gone_are_forgotten(rig: Rig) -> None:
     limit = rig.limit()
     rig.keeper.turn()
