@@ -105,6 +105,8 @@ class RateLimited(GatehouseError):
     default_message = "Rate limit reached."
     metric = ""
     """What the limit counts that refused it (requests, tokens, ...), where it was one of the tenants' limits."""
+    window = ""
+    """In which window that limit counts (minute, month, standing, ...)."""
     lacking = 0
     """By how much the request was too large for what was left, in units of the metric."""
 
@@ -117,8 +119,9 @@ class QuotaExceeded(GatehouseError):
     code = "insufficient_quota"
     default_message = "The budget is used up."
     metric = ""
+    window = ""
     lacking = 0
-    """Both as of RateLimited."""
+    """All as of RateLimited."""
 
 
 class Unavailable(GatehouseError):

@@ -24,6 +24,7 @@ __all__ = [
     "CONTENT_TYPE_LATEST",
     "Settled",
     "flush",
+    "record_limit_refusal",
     "record_refusal",
     "record_settled",
     "render_metrics",
@@ -45,6 +46,11 @@ conversations = Counter(
     "gatehouse_conversations",
     "Conversations of keys that have them stored: kept, or dropped and why (full, unavailable, unreadable, stopped).",
     ["door", "result"],
+)
+limit_refusals = Counter(
+    "gatehouse_limit_refusals",
+    "Requests refused by a limit (of refusals with 429), by what it counts and in which window.",
+    ["door", "metric", "window"],
 )
 limit_overruns = Counter(
     "gatehouse_limit_overruns",
@@ -78,10 +84,6 @@ ledger_unacknowledged = Gauge(
     "Settled requests not yet known to be in the ledger.",
     multiprocess_mode="livesum",
 )
-limit_corrections = Counter(
-    "gatehouse_limit_corrections", "Limit counters that were set right by the ledger.", ["metric", "direction"]
-)
-limit_rebuilds = Counter("gatehouse_limit_rebuilds", "Times that lost limit counters were built anew from the ledger.")
 
 
 class Settled:
@@ -176,6 +178,7 @@ def flush() -> None:
 
 _settled: dict[tuple[str, str, str], Settled] = {}
 _refused: dict[tuple[str, str], Counter] = {}
+_limited: dict[tuple[str, str, str], Counter] = {}
 
 
 def record_settled(
@@ -209,6 +212,15 @@ def record_refusal(door: str, code: str) -> None:
     counter = _refused.get(key)
     if counter is None:
         counter = _refused[key] = refusals.labels(door, code)
+    counter.inc()
+
+
+def record_limit_refusal(door: str, metric: str, window: str) -> None:
+    """Count one request that a limit refused; `metric` and `window` are the limit's."""
+    key = (door, metric, window)
+    counter = _limited.get(key)
+    if counter is None:
+        counter = _limited[key] = limit_refusals.labels(*key)
     counter.inc()
 
 

@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from core.errors import GatehouseError, NoReadyInstance, NotSupported
+from core.errors import GatehouseError, NoReadyInstance, NotSupported, QuotaExceeded, RateLimited
 from core.telemetry import metrics
 from gateway.relay.actions import action_of
 from gateway.relay.dialects.interpreter import Interpreter
@@ -187,6 +187,8 @@ class Pipeline:
     def note_refusal(self, request: SlimRequest, error: GatehouseError) -> None:
         """Count it, and write it down where such requests are."""
         metrics.record_refusal(self._door, error.code)
+        if isinstance(error, RateLimited | QuotaExceeded) and error.metric:
+            metrics.record_limit_refusal(self._door, error.metric, error.window)
         self.request_log.refused(request, error, whose=self._whose)
 
     def _whose(self, request: SlimRequest) -> Principal | None:

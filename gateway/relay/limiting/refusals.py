@@ -62,18 +62,18 @@ def _error(
 ) -> GatehouseError:
     kind = QuotaExceeded if limit.window in ("day", "month") else RateLimited
     error = kind(message, retry_after_seconds=retry_after_seconds, headers=tuple(headers))
-    error.metric, error.lacking = limit.metric, lacking
+    error.metric, error.window, error.lacking = limit.metric, limit.window, lacking
     return error
 
 
 def scope_of(limit: LimitRow) -> str:
-    """Whose use a limit counts, in words."""
+    """Whose use a limit counts, in the words for those whom it holds: a tenant with its departments is told to them."""
     if limit.key_id is not None:
-        scope = f"of key {limit.key_id}"
+        scope = "of this key"
     elif limit.tenant_id is None:
-        scope = "of all tenants"
+        scope = "of this installation"
     else:
-        scope = f"of tenant {limit.tenant_id}" + (" with its departments" if limit.subtree else "")
+        scope = f"of tenant {limit.tenant_slug}" + (" with its departments" if limit.subtree else "")
     return f"{scope} for model '{limit.model}'" if limit.model else scope
 
 

@@ -105,7 +105,7 @@ def test_g05_a_429_says_limit_used_and_reset(case: Case) -> None:
     assert refused.headers["x-ratelimit-limit-requests"] == "1"
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.error == {
-        "message": f"Rate limit reached for requests per minute of key {key.id}: limit 1, used 1, reserved 0, "
+        "message": f"Rate limit reached for requests per minute of this key: limit 1, used 1, reserved 0, "
         f"requested 1, reset in {seconds} s.",
         "type": "rate_limit_error",
         "param": None,

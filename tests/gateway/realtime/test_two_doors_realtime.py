@@ -193,7 +193,7 @@ def test_turns_are_reserved_and_settled_under_limits_of_tokens(doors: TestHouse,
     assert used >= done["usage"]["total_tokens"] > 0
     assert (refused["type"], refused["code"]) == ("insufficient_quota", "insufficient_quota")
     assert refused["event_id"] == "too much"
-    assert f"tokens per day of key {key.id}: limit 600, used {used}, reserved 0, requested" in refused["message"]
+    assert f"tokens per day of this key: limit 600, used {used}, reserved 0, requested" in refused["message"]
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -13,6 +13,7 @@ from rest_framework.test import APIRequestFactory
 from core.clock import ManualClock, SystemClock
 from core.errors import GatehouseError, RateLimited, render_openai
 from core.ids import uuid7
+from core.telemetry import metrics
 from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.dialects.interpreter import Admit, Interpreter
@@ -224,8 +225,14 @@ async def test_a_limited_key_is_counted_and_its_standing_told(door: Door) -> Non
     (limit,) = made.limits
     assert (limit.id, limit.amount, limit.metric, limit.window) == (row.id, 5, "requests", "minute")
     assert (b"x-ratelimit-limit-requests", b"5") in decision.response_headers
-    door.limiter.refusals = [RateLimited(retry_after_seconds=3)]
-    assert (await door.refusal("limited")).status == 429
+    refusal = RateLimited(retry_after_seconds=3)
+    refusal.metric, refusal.window = "tokens", "minute"
+    counted = metrics.limit_refusals.labels("relay", "tokens", "minute")
+    before = counted._value.get()
+    door.limiter.refusals = [refusal, RateLimited()]
+    for _ in range(2):  # the second is another's than a limit's
+        assert (await door.refusal("limited")).status == 429
+    assert counted._value.get() - before == 1
     assert door.spool.open_count == 1
 
 

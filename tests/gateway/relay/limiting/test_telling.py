@@ -52,24 +52,24 @@ TENANT, KEY = UUID(int=1), UUID(int=2)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tenant_id": None}, "of all tenants"),
-        ({}, f"of tenant {TENANT}"),
-        ({"subtree": True}, f"of tenant {TENANT} with its departments"),
-        ({"key_id": KEY}, f"of key {KEY}"),
-        ({"model": "tiny"}, f"of tenant {TENANT} for model 'tiny'"),
+        ({"tenant_id": None}, "of this installation"),
+        ({}, "of tenant acme"),
+        ({"subtree": True}, "of tenant acme with its departments"),
+        ({"key_id": KEY}, "of this key"),
+        ({"model": "tiny"}, "of tenant acme for model 'tiny'"),
     ],
 )
 def test_a_refusal_says_whose_limit_it_is(changes: dict[str, object], words: str) -> None:
-    assert scope_of(replace(a_limit(), **({"tenant_id": TENANT} | changes))) == words
+    assert scope_of(replace(a_limit(), **({"tenant_id": TENANT, "tenant_slug": "acme"} | changes))) == words
 
 
 @pytest.mark.shows("G5")
 def test_a_refusal_cites_limit_used_reserved_and_reset() -> None:
-    limit = replace(a_limit("tokens", "minute", amount=1_000), tenant_id=TENANT)
+    limit = replace(a_limit("tokens", "minute", amount=1_000), tenant_id=TENANT, tenant_slug="acme")
     error = refusal([Refused(account(limit, left=100), 200, 100, 850, 50, 12.0, 0)], [(b"x", b"y")])
     assert isinstance(error, RateLimited)
     assert error.message == (
-        f"Rate limit reached for tokens per minute of tenant {TENANT}: limit 1000, used 850, reserved 50, "
+        "Rate limit reached for tokens per minute of tenant acme: limit 1000, used 850, reserved 50, "
         "requested 200, reset in 12 s."
     )
     assert error.retry_after_seconds == 12
