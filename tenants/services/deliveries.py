@@ -15,9 +15,10 @@ import msgspec
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, Window
+from django.db.models.functions import Coalesce, RowNumber
 
-from tenants.models import Channel, Delivery, Webhook
+from tenants.models import Channel, Delivery, Tenant, User, Webhook
 from tenants.policies.deliveries import (
     DISABLE_SECONDS,
     GIVE_UP_SECONDS,
@@ -33,7 +34,11 @@ from tenants.services.webhook_secrets import signed_headers
 from tenants.services.webhooks import disable_failing_webhook
 
 CLAIM_SECONDS: Final = 120.0
+MOST_OF_ONE_WEBHOOK: Final = 4
+"""In one batch: fewer than there are senders."""
+
 _BATCH: Final = 16
+_CLAIMERS: Final = 4  # at once, that find something
 _SENDERS: Final = 8
 _LONGEST_SECONDS: Final = 20.0  # and a batch: a worker has other things to do
 _GONE: Final = 410
@@ -105,11 +110,17 @@ def send_due_deliveries(senders: Senders, *, now: Callable[[], datetime], jitter
 
 @transaction.atomic
 def claim_due(now: datetime, *, most: int = _BATCH) -> Sequence[_Claimed]:
-    """Take deliveries whose time has come, those first that wait longest."""
+    """Take deliveries whose time has come, those first that wait longest, and few of each webhook.
+
+    One that is slow to answer, and has much to be told, would keep all others waiting.
+    """
     due = Q(state=DeliveryState.PENDING, next_attempt_at__lte=now)
+    place = Window(RowNumber(), partition_by=Coalesce("webhook_id", "pk"), order_by="next_attempt_at")
+    first = Delivery.objects.filter(due).annotate(place=place).filter(place__lte=MOST_OF_ONE_WEBHOOK)
+    chosen = [row.pk for row in first.only("pk").order_by("next_attempt_at")[: most * _CLAIMERS]]
     rows = list(
         Delivery.objects.select_for_update(skip_locked=True, of=("self",))
-        .filter(due)
+        .filter(due, pk__in=chosen)
         .select_related("notice__tenant", "user", "webhook")
         .order_by("next_attempt_at")[:most]
     )
@@ -194,9 +205,9 @@ def _send(delivery: _Claimed, senders: Senders) -> Outcome:
 def _message(row: Delivery, now: datetime) -> Post | Mail | None:
     if row.channel == Channel.WEBHOOK:
         return _post(row, now) if row.webhook is not None and row.webhook.enabled else None
-    if row.user is None or not row.user.is_active or settings.GATEHOUSE.smtp_url is None:
-        return None
     notice = row.notice
+    if row.user is None or settings.GATEHOUSE.smtp_url is None or not _may_be_told(row.user, notice.tenant):
+        return None
     if notice.kind not in _KINDS:
         return None  # of a later version than this process
     text = notice_text(NoticeKind(notice.kind), notice.payload, row.user.language)
@@ -205,6 +216,13 @@ def _message(row: Delivery, now: datetime) -> Post | Mail | None:
     return Mail(
         to=row.user.email, subject=f"[Gatehouse] {whose}{text.subject}", body=f"{text.body}\n\n{link}\n", id=row.pk
     )
+
+
+def _may_be_told(user: User, tenant: Tenant | None) -> bool:
+    """Who has left since is told no more; a mail may have waited for a day."""
+    if not user.is_active:
+        return False
+    return bool(user.platform_role) or (tenant is not None and tenant.memberships.filter(user=user).exists())
 
 
 def _post(row: Delivery, now: datetime) -> Post:

@@ -208,7 +208,7 @@ def prune_minutes(*, now: datetime, older_than: timedelta = MINUTES_KEPT, most: 
     before, after = _AROUND_MONTHS
     zones = Tenant.objects.order_by().values_list("time_zone", flat=True).distinct()
     edges = [(zone, hour) for zone in zones for hour in hours_that_days_share(zone, now.timestamp())]
-    values: dict[str, object] = {
+    values: dict[str, datetime | int | list[str] | list[int]] = {
         "until": now - older_than,
         "before": before,
         "after": after,

@@ -132,10 +132,16 @@ def delete_webhook(webhook_id: UUID, *, actor: Actor) -> None:
 
 @transaction.atomic
 def send_test_notice(webhook_id: UUID, *, actor: Actor) -> Delivery:
-    """Send a notice that nothing happened to this webhook alone. Raises Webhook.DoesNotExist, Conflict if disabled."""
+    """Send a notice that nothing happened to this webhook alone.
+
+    Raises Webhook.DoesNotExist; Conflict when it is disabled, or the test before is still tried.
+    """
     webhook = lock_webhook(webhook_id)
     if not webhook.enabled:
         raise Conflict("The webhook is disabled: enable it first.")
+    tests = Delivery.objects.filter(webhook=webhook, notice__kind=NoticeKind.TEST.value)
+    if tests.filter(state=DeliveryState.PENDING).exists():
+        raise Conflict("A test is under way already: see the webhook's deliveries.")
     notice = Notice.objects.create(
         tenant=webhook.tenant, kind=NoticeKind.TEST.value, payload={}, dedupe_key=f"test:{uuid7()}"
     )

@@ -9,7 +9,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from tenants.actor import SYSTEM
-from tenants.models import Notice, PlatformRole, Tenant, TenantRole, TenantState, UsageHour, User, Webhook
+from tenants.models import Delivery, Notice, PlatformRole, Tenant, TenantRole, TenantState, UsageHour, User, Webhook
 from tenants.services.limits import create_limit
 from tenants.services.tenants import set_tenant_state
 from tenants.services.webhooks import send_test_notice
@@ -82,9 +82,13 @@ def test_deliveries_are_listed_with_what_came_of_them(admin: APIClient) -> None:
     path = f"/api/tenants/acme/webhooks/{made['id']}/"
     sent = admin.post(f"{path}test/")
     assert sent.status_code == 202
+    assert admin.post(f"{path}test/").status_code == 409  # one at a time
+    Delivery.objects.update(state="failed", attempts=3)
     send_test_notice(Webhook.objects.get().pk, actor=SYSTEM)
     rows = admin.get(f"{path}deliveries/").json()["results"]
-    assert [(row["kind"], row["state"], row["attempts"]) for row in rows] == [("test", "pending", 0)] * 2
+    assert [(row["kind"], row["state"], row["attempts"]) for row in rows] == [
+        ("test", "pending", 0), ("test", "failed", 3),
+    ]  # fmt: skip
     assert sent.json()["id"] == rows[1]["id"]
 
 

@@ -1,0 +1,90 @@
+"""Who gets what when: nobody who left is written to, and no webhook keeps the others waiting."""
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from pytest_django import Settings
+
+from core.refusals import Conflict
+from tenants.actor import SYSTEM
+from tenants.models import Delivery, Membership, PlatformRole, Tenant, TenantRole, Webhook
+from tenants.policies.notices import NoticeKind
+from tenants.services import deliveries, webhooks
+from tenants.services.deliveries import Delivered, Outcome, Post, Senders, claim_due, send_due_deliveries
+from tenants.services.mail import Mail
+from tenants.services.notices import raise_notice
+from tests.factories import make_member, make_tenant, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _mailing(settings: Settings) -> None:
+    settings.GATEHOUSE = dataclasses.replace(settings.GATEHOUSE, smtp_url="smtp://mail.example.test")
+
+
+class Sent:
+    """Takes everything."""
+
+    def __init__(self) -> None:
+        self.mails: list[Mail] = []
+        self.posts: list[Post] = []
+
+    def _post(self, post: Post) -> Outcome:
+        self.posts.append(post)
+        return Delivered(200)
+
+    def _mail(self, mail: Mail) -> Outcome:
+        self.mails.append(mail)
+        return Delivered()
+
+    def send(self) -> int:
+        now = timezone.now() + timedelta(seconds=1)
+        return send_due_deliveries(Senders(self._post, self._mail), now=lambda: now, jitter=lambda: 0.0)
+
+
+def notify(tenant: Tenant | None, key: str) -> None:
+    raise_notice(NoticeKind.TENANT_RESUMED, tenant=tenant, payload={}, dedupe_key=key, actor=SYSTEM)
+
+
+def test_who_left_before_it_was_sent_is_not_written_to() -> None:
+    tenant, sent = make_tenant(), Sent()
+    stays, leaves = (make_member(tenant, role=TenantRole.OWNER) for _ in range(2))
+    resigns, operator = (make_user(platform_role=PlatformRole.OPERATOR) for _ in range(2))
+    notify(tenant, "of-tenant")
+    notify(None, "of-platform")
+    assert Delivery.objects.count() == 4
+    Membership.objects.filter(user=leaves).delete()
+    resigns.platform_role = PlatformRole.NONE
+    resigns.save()
+    sent.send()
+    assert sorted(mail.to for mail in sent.mails) == sorted([stays.email, operator.email])
+    assert sorted(Delivery.objects.values_list("state", flat=True)) == ["delivered"] * 2 + ["failed"] * 2
+
+
+def test_a_webhook_with_much_to_be_told_leaves_room_for_others() -> None:
+    busy, calm = make_tenant(), make_tenant()
+    for tenant in (busy, calm):
+        Webhook.objects.create(tenant=tenant, url=f"https://{tenant.slug}.example.test/")
+    for number in range(40):
+        notify(busy, str(number))
+    notify(calm, "calm")
+    now = timezone.now() + timedelta(seconds=1)
+    claimed = claim_due(now)
+    urls = [one.message.url for one in claimed if isinstance(one.message, Post)]
+    assert len(urls) == deliveries.MOST_OF_ONE_WEBHOOK + 1
+    assert sum("calm" in url or calm.slug in url for url in urls) == 1
+    sent = Sent()
+    assert sent.send() == 40 - deliveries.MOST_OF_ONE_WEBHOOK
+    assert len({post.headers["webhook-id"] for post in sent.posts}) == 40 - deliveries.MOST_OF_ONE_WEBHOOK
+
+
+def test_one_test_at_a_time_goes_to_a_webhook() -> None:
+    webhook = Webhook.objects.create(tenant=make_tenant(), url="https://hook.example.test/")
+    webhooks.send_test_notice(webhook.pk, actor=SYSTEM)
+    with pytest.raises(Conflict):  # or anybody's server could be knocked at a thousand times
+        webhooks.send_test_notice(webhook.pk, actor=SYSTEM)
+    Sent().send()
+    webhooks.send_test_notice(webhook.pk, actor=SYSTEM)
