@@ -14,6 +14,7 @@ Beyond the layout there are four keys under P:
 
 import contextlib
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,9 @@ COMPARED: Final = "compared"
 ADOPTED: Final = "adopted"
 DEAD: Final = "dead"
 _CHUNK: Final = 500
+_PARTIAL_SECONDS: Final = (0.01,) * 50 + (0.1,) * 20
+"""Pauses before a report is looked at again whose other messages are still to come."""
+
 _OWN: Final = (KEEPER, COMPARED, ADOPTED, DEAD)
 
 _EXTEND: Final = """
@@ -112,6 +116,10 @@ return 'done'
 # ARGV: P, names of counters.
 _SNAPSHOT: Final = """
 local P = ARGV[1]
+local processes = redis.call('ZRANGE', P .. 'procs', 0, -1)
+for _, process in ipairs(processes) do
+  if redis.call('HEXISTS', P .. 'p:' .. process, 'partial') == 1 then return 'partial' end
+end
 local gen = redis.call('HMGET', P .. 'gen', 'id', 'state')
 local orphans = {}
 for i, process in ipairs(redis.call('SMEMBERS', P .. 'orphans')) do
@@ -125,7 +133,7 @@ for i = 2, #ARGV do
   counters[2 * i - 2] = fields[2] or '0'
 end
 return {
-  gen[1] or '', gen[2] or '', redis.call('TIME')[1], redis.call('ZRANGE', P .. 'procs', 0, -1),
+  gen[1] or '', gen[2] or '', redis.call('TIME')[1], processes,
   redis.call('HGETALL', P .. 'through'), redis.call('HGETALL', P .. 'marks'), redis.call('HGETALL', P .. 'adopted'),
   orphans, counters,
 }
@@ -356,8 +364,17 @@ class LimitCounters:
     # Comparing
 
     def snapshot(self, names: Sequence[str]) -> Snapshot:
-        """Those counters, and up to where they have every process's charges."""
-        reply: Any = self._client.eval(_SNAPSHOT, 0, self._area, *names)
+        """Those counters, and up to where they have every process's charges.
+
+        Raises KeeperStopped where a process does not come to the end of what it reports.
+        """
+        for pause in _PARTIAL_SECONDS:
+            reply: Any = self._client.eval(_SNAPSHOT, 0, self._area, *names)
+            if reply != "partial":
+                break
+            time.sleep(pause)
+        else:
+            raise KeeperStopped("a process is in the middle of a report")
         generation, state, now, processes, through, marks, adopted, orphans, counters = reply
         reported = {UUID(process): int(sequence) for process, sequence in _pairs(marks)}
         for process, sequence in _pairs(through):

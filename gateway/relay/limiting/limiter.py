@@ -39,6 +39,7 @@ _SPACING_SECONDS: Final = 0.005  # between reports, so that many settlements tra
 _FORGET_SECONDS: Final = 60.0
 _JOIN_WAIT_SECONDS: Final = 0.25
 _JOIN_DEADLINE_SECONDS: Final = 2.0
+_JOIN_COUNTER_SECONDS: Final = 0.0005  # many times what a counter takes: who gives up has to begin anew
 _LEAVE_DEADLINE_SECONDS: Final = 1.0
 _PERIOD_ATTEMPTS: Final = 20
 
@@ -310,7 +311,7 @@ class ValkeyLimiter:
         self._reported_at = now
         if not records:
             if now >= self._renew_at:
-                await self._send([], [], [], through)
+                await self._send([], [], [], through, more=False)
             return
         for start in range(0, len(records), REPORT_COUNTERS):
             part = slice(start, start + REPORT_COUNTERS)
@@ -318,13 +319,16 @@ class ValkeyLimiter:
             if self._state is not State.JOINED:
                 self._book.restore(saved[part])
             else:
-                await self._send(accounts[part], records[part], saved[part], through if last else self._book.told)
+                told = through if last else self._book.told
+                await self._send(accounts[part], records[part], saved[part], told, more=not last)
 
-    async def _send(self, accounts: list[Account], records: list[Any], saved: Saved, through: int) -> None:
+    async def _send(
+        self, accounts: list[Account], records: list[Any], saved: Saved, through: int, *, more: bool
+    ) -> None:
         self._report += 1
         session, sent = self._session, self._monotonic()
         try:
-            answer = await self._store.call(REPORT, self._generation, session, self._report, through, records)
+            answer = await self._store.call(REPORT, self._generation, session, self._report, through, records, more)
         except StoreUnavailable as error:
             self._unsure.append((0, self._report, saved))
             self._fall(State.UNREACHABLE, str(error))
@@ -390,7 +394,7 @@ class ValkeyLimiter:
         try:
             answer = await self._store.call(
                 *(JOIN, generation, state, self._session, counted, through, records),
-                deadline_seconds=_JOIN_DEADLINE_SECONDS,
+                deadline_seconds=_JOIN_DEADLINE_SECONDS + len(records) * _JOIN_COUNTER_SECONDS,
             )
         except StoreUnavailable:
             self._unsure.append((self._session, 0, saved))

@@ -260,12 +260,17 @@ return answer('ok', moment, live, granted)
 # ok, moment, live, [[left, slice]].
 
 _REPORT: Final = """
-local gen, session, serial, through, records = input[3], input[4], input[5], input[6], input[7]
+local gen, session, serial, through, records, more = input[3], input[4], input[5], input[6], input[7], input[8]
 local refusal = objection(gen, session)
 if refusal then return answer(refusal, moment) end
 local live = renew()
 local again = number(redis.call('HGET', P .. 'p:' .. me, 'report')) >= serial
 if not again then redis.call('HSET', P .. 'p:' .. me, 'report', serial) end
+if more then
+  redis.call('HSET', P .. 'p:' .. me, 'partial', 1)
+else
+  redis.call('HDEL', P .. 'p:' .. me, 'partial')
+end
 local results = {}
 for i, record in ipairs(records) do
   local name, kind, amount, first, finish, used, given, raised, free, wish, largest, seconds = unpack(record, 1, 12)
@@ -304,7 +309,8 @@ if through > number(redis.call('HGET', P .. 'through', me)) then redis.call('HSE
 return answer('ok', moment, live, results)
 """
 # Input: P, process, generation, session, report's number, through, [[name, kind, amount, start or refill, end, used,
-# given up of held, raised level, free after, wish, largest, [second, units, ...]]]. Answers as ACQUIRE, without `no`.
+# given up of held, raised level, free after, wish, largest, [second, units, ...]]], whether another message belongs to
+# this one. Answers as ACQUIRE, without `no`.
 
 _LOOK: Final = """
 local session = input[3]
@@ -357,6 +363,7 @@ for _, record in ipairs(records) do
   if redis.call('EXISTS', key) == 1 then touch(key, kind, finish) end
 end
 redis.call('HSET', P .. 'p:' .. me, 'joined', session)
+redis.call('HDEL', P .. 'p:' .. me, 'partial')
 redis.call('EXPIRE', P .. 'p:' .. me, 86400)
 if state == 'ready' and through > number(redis.call('HGET', P .. 'through', me)) then
   redis.call('HSET', P .. 'through', me, through)

@@ -38,10 +38,10 @@ class SaidProcess:
         record = [counter.name, counter.kind, amount, counter.start, counter.end, units, 0, units, 0]
         return str(self._call(ACQUIRE, self._generation, self._session, False, [record])[0])
 
-    def report(self, counter: Counter, *, used: int, given: int, through: int) -> str:
+    def report(self, counter: Counter, *, used: int, given: int, through: int, more: bool = False) -> str:
         self._report += 1
         record = [counter.name, counter.kind, AMOUNT, counter.start, counter.end, used, given, 0, 0, 0, 0, []]
-        return str(self._call(REPORT, self._generation, self._session, self._report, through, [record])[0])
+        return str(self._call(REPORT, self._generation, self._session, self._report, through, [record], more)[0])
 
     def die(self) -> None:
         """Its lapse has passed, and another one has swept it."""
