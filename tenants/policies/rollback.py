@@ -1,7 +1,8 @@
 """What it takes to bring configuration back to how it was, and what is never brought back.
 
-A revocation stays: keys stay revoked and expired, tenants suspended, signing keys out. What was made since is taken
-away where that grants nothing (grants, limits, issuers), and left where something living would end (keys, tenants).
+A revocation stays: keys stay revoked and expired, grants ended, what is denied denied, tenants suspended, signing keys
+out. What was made since is taken away where that opens nothing (grants, limits, issuers), and left where something
+living would end (keys, tenants).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,8 @@ RESTORED_OF_TENANT: Final = frozenset({"name", "parent_id", "sla_tier", "time_zo
 RESTORED_OF_KEY: Final = frozenset(
     {"name", "scopes", "allowed_models", "rpm_limit", "keep_alive", "store_conversations", "expires_at"}
 )
+_DENY: Final = "deny"
+_DENIES: Final = "It denies: what was denied since stays so. Remove the grant by hand, if it is not to hold."
 _NEVER: Final = frozenset({"id", "created_at"})
 _PRICES: Final = ("input_micros", "cached_input_micros", "output_micros", "request_micros", "gpu_second_micros")
 
@@ -59,6 +62,8 @@ def plan_object(table: str, object_id: str, *, then: Row | None, now: Row | None
     if table == KEY and now.get("revoked_at") is not None:
         differs = any(then.get(name) != now.get(name) for name in RESTORED_OF_KEY)
         return [Kept(table, object_id, "The key is revoked.")] if differs else []
+    if table == GRANT and now.get("effect") == _DENY and not _denies_as_much(then, now):
+        return [Kept(table, object_id, _DENIES)]
     changed = {name: value for name, value in then.items() if _differs(table, name, value, now)}
     kept = [Kept(table, object_id, reason) for name in list(changed) if (reason := _stays(table, name, changed, now))]
     steps: list[Step | Kept] = [*kept]
@@ -87,6 +92,8 @@ def _take_away(table: str, object_id: str, now: Row) -> Step | Kept:
         return Kept(table, object_id, "The key was made since: revoke it, if it is not to be used.")
     if table == TENANT:
         return Kept(table, object_id, "The tenant was made since: suspend it, if it is not to be used.")
+    if table == GRANT and now.get("effect") == _DENY:
+        return Kept(table, object_id, _DENIES)
     return Step("delete", table, object_id, now, {})
 
 
@@ -108,17 +115,35 @@ def _same(one: Any, other: Any) -> bool:
         return False
 
 
+def _denies_as_much(then: Row, now: Row) -> bool:
+    """Whether a denial that goes back to `then` opens nothing."""
+    same = all(then[name] == now[name] for name in ("effect", "principal_kind", "principal_id", "model_pattern"))
+    actions = "*" in then["actions"] or set(now["actions"]) <= set(then["actions"])
+    return same and actions and not _is_earlier(then["expires_at"], now["expires_at"])
+
+
+def _is_earlier(one: str | None, other: str | None) -> bool:
+    """Of two expiries, where None is never."""
+    if one is None or other is None:
+        return one is not None
+    return datetime.fromisoformat(one) < datetime.fromisoformat(other)
+
+
 def _stays(table: str, name: str, changed: dict[str, Any], now: Row) -> str | None:
     """Takes a field out of `changed` that must not go back, and says why."""
-    if table == KEY and name == "expires_at" and now[name] is not None:
-        then = changed[name]
-        if then is None or datetime.fromisoformat(then) > datetime.fromisoformat(now[name]):
-            del changed[name]
-            return "The key expires earlier than it did: an expiry is never put off."
-    if table == ISSUER and name == "pinned_jwks":
+    reason = None
+    if name == "expires_at" and _is_earlier(now[name], changed[name]):
+        if table == KEY:
+            reason = "The key expires earlier than it did: an expiry is never put off."
+        elif table == GRANT and now["effect"] != _DENY:
+            reason = "The grant ends earlier than it did: an end is never put off."
+    elif table == ISSUER and name == "pinned_jwks":
+        reason = "Its pinned keys are as they are now: a signing key that was taken out stays out."
+    elif table == ISSUER and name in ("jwks_url", "allow_private"):
+        reason = "The address of its keys is as it is now: one that was left is not believed again."
+    if reason is not None:
         del changed[name]
-        return "Its pinned keys are as they are now: a signing key that was taken out stays out."
-    return None
+    return reason
 
 
 def plan_prices(*, then: Iterable[Row], now: Iterable[Row], at: datetime) -> list[Step]:

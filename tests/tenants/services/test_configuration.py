@@ -12,7 +12,16 @@ from core.epochs import Section, current_epoch
 from core.ids import uuid7
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditEvent, ConfigurationChange, Grant, Limit, Price, Tenant, TenantState
-from tenants.services import InvalidInput, create_tenant, grant_model, remove_grant, revoke_api_key, set_tenant_state
+from tenants.services import (
+    InvalidInput,
+    change_token_issuer,
+    create_tenant,
+    create_token_issuer,
+    grant_model,
+    remove_grant,
+    revoke_api_key,
+    set_tenant_state,
+)
 from tenants.services.configuration import Rollback, erase_history, prune_history, roll_back_configuration
 from tenants.services.departments import change_tenant, set_parent
 from tenants.services.limits import change_limit, create_limit, delete_limit
@@ -122,6 +131,37 @@ def test_revocations_are_never_undone(acme: Tenant) -> None:
     assert ApiKey.objects.get(pk=revoked.pk).revoked_at is not None
     assert ApiKey.objects.get(pk=expiring.pk).expires_at == soon
     assert Tenant.objects.get(pk=acme.pk).state == TenantState.SUSPENDED
+
+
+def test_what_was_denied_or_ended_since_stays_so(acme: Tenant) -> None:
+    wide = grant_model(acme, model_pattern="wide-*", effect="deny", actions=["infer"], actor=SYSTEM)
+    ending = grant_model(acme, model_pattern="ending", actor=SYSTEM)
+    point = _epoch()
+    denial = grant_model(acme, model_pattern="secret", effect="deny", actor=SYSTEM)
+    grant_model(acme, model_pattern="wide-*", effect="deny", actions=["infer", "embed"], actor=SYSTEM)
+    Grant.objects.filter(pk=ending.pk).update(expires_at=timezone.now() - timedelta(minutes=1))
+
+    done = _back(point)
+    assert done.steps == []
+    assert {UUID(kept.object_id): kept.reason.split(":")[0] for kept in done.kept} == {
+        denial.pk: "It denies",
+        wide.pk: "It denies",
+        ending.pk: "The grant ends earlier than it did",
+    }
+    assert Grant.objects.get(pk=wide.pk).actions == ["embed", "infer"]
+    assert Grant.objects.filter(pk=denial.pk).exists()
+
+
+def test_keys_of_an_issuer_are_fetched_from_where_they_are_now() -> None:
+    old, new = "http://127.0.0.1:9/keys", "https://keys.example/now"
+    said = {"name": "acme", "issuer": "https://id.example", "audiences": ["gatehouse"], "leeway_seconds": 1.0}
+    issuer = create_token_issuer(actor=SYSTEM, jwks_url=old, allow_private=True, **said)
+    point = _epoch()
+    change_token_issuer(issuer.pk, actor=SYSTEM, jwks_url=new, allow_private=False, leeway_seconds=2.0)
+    done = _back(point)
+    issuer.refresh_from_db()
+    assert (issuer.jwks_url, issuer.allow_private, issuer.leeway_seconds) == (new, False, 1.0)
+    assert {kept.reason.split(":")[0] for kept in done.kept} == {"The address of its keys is as it is now"}
 
 
 def test_prices_come_back_as_new_rows() -> None:
