@@ -147,14 +147,15 @@ def record_outcome(delivery: _Claimed, outcome: Outcome, *, now: datetime, jitte
         jitter=jitter,
     )
     told: dict[str, Any] = {"last_status": outcome.status, "last_error": outcome.error[:200]}
-    if outcome.again and again is not None:
+    given_up = not outcome.again or again is None
+    if again is not None and not given_up:
         told["next_attempt_at"] = datetime.fromtimestamp(again, UTC)
     else:
         told |= {"state": DeliveryState.FAILED.value, "ended_at": now}
     # Only while the claim is still ours: whoever claimed it since says how it goes on.
     pending.filter(attempts=delivery.attempts).update(**told)
     if delivery.webhook_id is not None:
-        _note_failure(delivery.webhook_id, outcome, now=now)
+        _note_failure(delivery.webhook_id, outcome, given_up=given_up, now=now)
 
 
 @transaction.atomic
@@ -175,13 +176,14 @@ def prune_deliveries(*, now: datetime, days: int = 90) -> int:
     return deleted
 
 
-def _note_failure(webhook_id: UUID, outcome: NotDelivered, *, now: datetime) -> None:
+def _note_failure(webhook_id: UUID, outcome: NotDelivered, *, given_up: bool, now: datetime) -> None:
+    """Days may pass in which there was nothing to be told: only a message that was given up ends the webhook."""
     if outcome.status == _GONE:
         disable_failing_webhook(webhook_id, reason="It answered 410: nobody is there any more.", now=now)
         return
     Webhook.objects.filter(pk=webhook_id, failing_since__isnull=True, enabled=True).update(failing_since=now)
     since = Webhook.objects.filter(pk=webhook_id).values_list("failing_since", flat=True).first()
-    if since is not None and is_to_be_disabled(since.timestamp(), now.timestamp()):
+    if given_up and since is not None and is_to_be_disabled(since.timestamp(), now.timestamp()):
         days = int(DISABLE_SECONDS / _DAY_SECONDS)
         reason = f"Every attempt failed for {days} days, the last with: {outcome.error}"
         disable_failing_webhook(webhook_id, reason=reason, now=now)
