@@ -38,12 +38,17 @@ def fix_currency(code: str) -> str:
     installation, begun = Installation.objects.get_or_create(pk=1, defaults={"currency": code})
     if begun:
         record_audit("installation.begun", subject=installation, actor=SYSTEM, after={"currency": code})
-    if installation.currency != code:
-        raise WrongCurrency(
-            f"GATEHOUSE_CURRENCY is {code}, but this installation was begun in {installation.currency}, and its prices "
-            f"and bills are in that. Set GATEHOUSE_CURRENCY={installation.currency}, or begin with an empty database."
-        )
+    check_currency(code, installation.currency)
     return installation.currency
+
+
+def check_currency(code: str, begun_in: str) -> None:
+    """Raises WrongCurrency when `code` is not the currency that the installation was begun in."""
+    if begun_in != code:
+        raise WrongCurrency(
+            f"GATEHOUSE_CURRENCY is {code}, but this installation was begun in {begun_in}, and its prices "
+            f"and bills are in that. Set GATEHOUSE_CURRENCY={begun_in}, or begin with an empty database."
+        )
 
 
 @transaction.atomic

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import connection, transaction
 
-from config.currency import settle_currency
+from config.currency import compare_currency, settle_currency
 from tenants.models import Installation
 
 pytestmark = pytest.mark.django_db
@@ -25,3 +26,21 @@ def test_what_is_no_currency_is_refused(code: str) -> None:
     with pytest.raises(CommandError, match="ISO 4217"):
         settle_currency(replace(settings.GATEHOUSE, currency=code))
     assert not Installation.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_only_reads_is_held_to_it_and_fixes_nothing() -> None:
+    compare_currency(replace(settings.GATEHOUSE, currency="USD"))
+    assert not Installation.objects.exists()
+    settle_currency(replace(settings.GATEHOUSE, currency="EUR"))
+    compare_currency(replace(settings.GATEHOUSE, currency="EUR"))
+    with pytest.raises(CommandError, match="begun in EUR"):
+        compare_currency(replace(settings.GATEHOUSE, currency="USD"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_does_not_answer_refuses_no_start_that_only_reads() -> None:
+    settle_currency(replace(settings.GATEHOUSE, currency="EUR"))
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE tenants_installation")
+        compare_currency(replace(settings.GATEHOUSE, currency="USD"), seconds=0.1)

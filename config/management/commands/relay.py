@@ -13,6 +13,7 @@ import uvloop
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from config.currency import compare_currency
 from config.environment import Environment
 from core.clock import SystemClock
 from core.env import SettingsError
@@ -38,6 +39,7 @@ class Command(BaseCommand):
         environment: Environment = settings.GATEHOUSE
         host = options["host"] or environment.relay_host
         port = environment.relay_port if options["port"] is None else options["port"]
+        compare_currency(environment)
         try:
             listener = listen(host, port, environment.var_dir / "run")
         except AddressUnavailable as error:

@@ -14,6 +14,7 @@ import pytest
 
 from config.management.commands.relay import share_metrics
 from core.embedded.process import free_port
+from tenants.services.prices import fix_currency
 from tests.house import TestHouse
 from tests.house import house as house
 
@@ -63,6 +64,16 @@ def test_what_dead_relays_said_of_the_present_is_forgotten(
     share_metrics(tmp_path, fresh=fresh)
     assert sorted(file.stem for file in tmp_path.iterdir()) == sorted(name.format(**pids) for name in kept)
     assert os.environ["PROMETHEUS_MULTIPROC_DIR"] == str(tmp_path)
+
+
+def test_another_currency_than_the_installations_ends_the_start_with_a_sentence(house: TestHouse) -> None:
+    environ = {**house.environ, "GATEHOUSE_CURRENCY": "JPY"}
+    command = [sys.executable, str(_ROOT / "manage.py"), "relay", "--port", str(free_port())]
+    fix_currency("USD")
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "begun in USD" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_metrics_of_requests_are_shown(house: TestHouse) -> None:
