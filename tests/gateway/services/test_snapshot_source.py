@@ -17,7 +17,18 @@ from bench.rows import attach
 from core.clock import SystemClock
 from core.epochs import Section, current_epoch, prune_changes
 from gateway.relay.follower import Follower
-from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, KeyRow, ModelRow, SourceUnavailable, TenantRow
+from gateway.relay.rows import (
+    ENDPOINTS,
+    GRANTS,
+    KEYS,
+    LIMITS,
+    MODELS,
+    KeyRow,
+    LimitRow,
+    ModelRow,
+    SourceUnavailable,
+    TenantRow,
+)
 from gateway.relay.snapshot import Snapshot, digest_credential
 from gateway.services.snapshot_source import DatabaseSnapshotSource
 from gpupool.models import ModelVersion
@@ -26,6 +37,7 @@ from gpupool.services.instances import set_probed_state
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, LedgerMark, TenantState
 from tenants.services import create_api_key, create_tenant, grant_model, revoke_api_key, set_tenant_state
+from tenants.services.limits import create_limit
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -239,3 +251,11 @@ def test_a_models_context_is_its_versions_where_they_say_it(source: DatabaseSnap
     assert contexts() == (2000, None)  # the model's own, which nobody has said
     attach("foreign", 9, engine="llamacpp")
     assert contexts("foreign") == (None, None)
+
+
+def test_limits_name_their_tenant_in_words_that_it_knows(source: DatabaseSnapshotSource) -> None:
+    tenant = create_tenant(slug="engineering", name="Engineering", actor=SYSTEM)
+    create_limit(tenant=tenant, metric="tokens", window="day", amount=9, subtree=True, actor=SYSTEM)
+    create_limit(tenant=None, metric="requests", window="minute", amount=99, actor=SYSTEM)
+    rows = [row for row in source.load_section(LIMITS).rows if isinstance(row, LimitRow)]
+    assert {(row.metric, row.tenant_slug) for row in rows} == {("tokens", "engineering"), ("requests", "")}
