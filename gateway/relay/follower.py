@@ -168,41 +168,56 @@ class Follower:
         """Read the epochs and apply what changed. Raises SourceUnavailable."""
         async with self._polling:
             asked_at = self._clock.monotonic()
-            epochs = await self._read(self._source.read_epochs)
-            for section in SECTIONS:
-                newest, applied = epochs.get(section, 0), self.snapshot.applied.get(section)
-                if applied is None or newest < applied:  # never loaded, or the database was set back
-                    await self._reload(section)
-                elif newest > applied:
-                    await self._catch_up(section)
+            await self._bring_up(SECTIONS)
             self._read_at = asked_at
             self._loaded.set()
 
-    async def _catch_up(self, section: str) -> None:
+    async def _bring_up(self, sections: Sequence[str]) -> None:
+        epochs = await self._read(self._source.read_epochs)
+        for section in sections:
+            newest, applied = epochs.get(section, 0), self.snapshot.applied.get(section)
+            if applied is None or newest < applied:  # never loaded, or the database was set back
+                await self._reload(section, newest)
+            elif newest > applied:
+                await self._catch_up(section, newest)
+
+    async def _bring_up_before(self, section: str, *, read: int, newest: int) -> None:
+        """Whoever wrote what was `read` of a section since its epoch was `newest` may have restricted it elsewhere.
+
+        What restricts is in the sections before: none of it may be seen later than what it restricts.
+        """
+        if read > newest and section != SECTIONS[0]:
+            await self._bring_up(SECTIONS[: SECTIONS.index(section)])
+
+    async def _catch_up(self, section: str, newest: int) -> None:
         while True:
             after = self.snapshot.applied[section]
             changes = await self._read(partial(self._source.read_changes, section, after=after, limit=CHANGES_PER_TURN))
             if not changes and changes is not None:
                 return
             if changes is None or [c.epoch for c in changes] != list(range(after + 1, after + 1 + len(changes))):
-                await self._reload(section)  # some were pruned
+                await self._reload(section, newest)  # some were pruned
                 return
             changed = {change.object_id for change in changes}
             wanted = self.snapshot.cached_key_ids(changed) if section == KEYS else list(changed)
             rows: Sequence[Row] = ()
             if wanted:
-                rows = (await self._read(partial(self._source.load_objects, section, wanted))).rows
+                loaded = await self._read(partial(self._source.load_objects, section, wanted))
+                rows = loaded.rows
+                await self._bring_up_before(section, read=loaded.epoch, newest=newest)
+                newest = max(newest, loaded.epoch)
             self.snapshot.apply(section, changed, rows, through=changes[-1].epoch)
             if len(changes) < CHANGES_PER_TURN:
                 return
             await asyncio.sleep(0)
 
-    async def _reload(self, section: str) -> None:
+    async def _reload(self, section: str, newest: int) -> None:
         loaded = await self._read(partial(self._source.load_section, section), deadline=_LOAD_DEADLINE_SECONDS)
         fresh = self.snapshot.begin_section(section)
         if section == KEYS:
             await self._reload_keys(fresh, loaded.epoch)
             return
+        await self._bring_up_before(section, read=loaded.epoch, newest=newest)
         for start in range(0, len(loaded.rows), CHANGES_PER_TURN):
             fresh.apply(section, (), loaded.rows[start : start + CHANGES_PER_TURN])
             await asyncio.sleep(0)
@@ -226,7 +241,7 @@ class Follower:
             self._reloading = None
         self._adopt(KEYS, fresh, epoch, len(held))
         if held:
-            await self._catch_up(KEYS)  # changes of what was read first
+            await self._catch_up(KEYS, epoch)  # changes of what was read first
 
     def _adopt(self, section: str, fresh: Snapshot, epoch: int, rows: int) -> None:
         self.snapshot.adopt_section(section, fresh, epoch)
