@@ -4,8 +4,8 @@ from celery import shared_task
 from django.utils import timezone
 
 from gpupool import services
-from gpupool.services import showback, training_runs
-from gpupool.training.settings import training_settings
+from gpupool.services import showback, training_files, training_runs
+from gpupool.training.settings import training_folders, training_settings
 
 
 @shared_task  # type: ignore[untyped-decorator]  # Celery publishes no types
@@ -24,3 +24,9 @@ def report_instance_hours() -> int:
 def tend_fine_tuning() -> int:
     """Start fine-tuning jobs and look after those that run; returns how many. Safe to run twice, and at once."""
     return training_runs.tend_jobs(training_settings(), now=timezone.now())
+
+
+@shared_task(name="gpupool.tasks.sweep_training_files")  # type: ignore[untyped-decorator]  # Celery has no types
+def sweep_training_files() -> int:
+    """Delete what uploads left that were broken off; returns how many files. Safe to run twice."""
+    return training_files.sweep_training_files(folders=training_folders(), now=timezone.now())

@@ -10,7 +10,8 @@ from django.utils import timezone
 from bench.house import wait_until
 from gpupool.models import FineTuningJob
 from gpupool.services.training_runs import tend_jobs
-from gpupool.training.process import Limits
+from gpupool.training.folders import TrainingFolders
+from gpupool.training.process import Limits, ask_to_end, is_alive, runner_pid
 from gpupool.training.settings import TrainingSettings
 
 TRAINER: Final = Path(__file__).resolve().parent / "doubles" / "trainer.py"
@@ -36,3 +37,21 @@ def until_ended(settings: TrainingSettings) -> None:
         return not waiting and not FineTuningJob.objects.filter(runner_live=True).exists()
 
     wait_until(over, "all jobs ended", seconds=20)
+
+
+def training_settings_for(
+    folder: Path, *, file_cap_bytes: int = 65536, tenant_bytes: int = 1 << 20
+) -> TrainingSettings:
+    """With the double, under that folder."""
+    return TrainingSettings(
+        TrainingFolders(folder), tuple(COMMAND.split()), (), limits(), 4, 1, file_cap_bytes, tenant_bytes
+    )
+
+
+def end_all(settings: TrainingSettings) -> None:
+    """End every trainer that a test left."""
+    jobs = [path for path in (settings.folders.root / "jobs").glob("*") if is_alive(path)]
+    for path in jobs:
+        if (found := runner_pid(path)) is not None:
+            ask_to_end(*found)
+    wait_until(lambda: not any(map(is_alive, jobs)), "all trainers ended", seconds=10)

@@ -1,6 +1,7 @@
 """Files to train on: kept, listed by their tenant alone, and deleted."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from tenants.services import record_audit
 PURPOSE: Final = "fine-tune"
 MOST_FILES: Final = 1000
 _NAME_LENGTH: Final = 255
+_FORGOTTEN_SECONDS: Final = 3600
 _LOCKS: Final = 0x7472_6E00  # with a tenant's number, beside other advisory locks
 
 
@@ -104,6 +106,21 @@ def _drop_unused(tenant_id: UUID, digest: str, folders: TrainingFolders) -> None
     _lock(tenant_id)
     if not TrainingFile.objects.filter(tenant_id=tenant_id, sha256=digest).exists():
         folders.drop_file(tenant_id, digest)
+
+
+def sweep_training_files(*, folders: TrainingFolders, now: datetime) -> int:
+    """Delete bytes that no row has, of uploads that were broken off; returns how many. Safe to run twice."""
+    swept = 0
+    for folder in (folders.root / "files").glob("*"):
+        try:
+            tenant_id = UUID(folder.name)
+        except ValueError:
+            continue
+        for path in folder.iterdir():
+            if now.timestamp() - path.stat().st_mtime > _FORGOTTEN_SECONDS:
+                _drop_unused(tenant_id, path.name, folders)
+                swept += not path.exists()
+    return swept
 
 
 def lock_training(tenant_id: UUID) -> None:

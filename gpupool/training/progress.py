@@ -80,4 +80,4 @@ def _count(value: Any, most: int) -> int | None:
 
 def _text(value: str) -> str:
     """As much of it as is kept, without what PostgreSQL does not keep."""
-    return value.replace("\0", "").encode("utf-8", "replace").decode()[:MESSAGE_LENGTH]
+    return value.replace("\0", "")[:MESSAGE_LENGTH]

@@ -128,6 +128,8 @@ class Tuning:
     async def _upload(self, request: SlimRequest, caller: Caller) -> bytes:
         if len(request.body) > self._file_cap_bytes + _FORM_BYTES:
             raise self._too_large()
+        if request.claim is not None:
+            request.claim.take(len(request.body))  # the file is cut out of the form: it is there twice
         content_type = next((value for name, value in request.headers if name == b"content-type"), b"")
         form = parse_form(content_type.decode("latin-1"), request.body)
         if unknown := set(form.fields) - {"purpose"}:
