@@ -23,7 +23,7 @@ from bench.house import wait_until
 from bench.rows import Key, attach, make_key, make_tenant
 from core.embedded.process import stop
 from gateway.relay.limiting.layout import area
-from gateway.relay.limiting.limiter import LOOK_SECONDS
+from gateway.relay.limiting.place import LOOK_SECONDS
 from gateway.services.limit_compare import Compared
 from gateway.services.limit_counters import LimitCounters
 from gateway.services.limit_keeper import LimitKeeper

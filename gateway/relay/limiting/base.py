@@ -31,7 +31,7 @@ class Reservation(Protocol):
 
         None: nobody knows; it is held to have used all that was reserved. Without a row that stays reserved until the
         process has ended, since only then the ledger has a row for it. What is not used goes back to the periods that
-        it was reserved in. More than was reserved is counted too, and told as an overrun: a failure of ours.
+        it was reserved in. More than was reserved is counted too.
         """
 
     def within(self, moment: float) -> float:

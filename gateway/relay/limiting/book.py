@@ -55,13 +55,7 @@ class Held:
 class Book:
     """All of one process. `wake`: something should be told at once; `valkey_now`: Valkey's clock, as far as known."""
 
-    def __init__(
-        self,
-        *,
-        wake: Callable[[], None],
-        valkey_now: Callable[[], float],
-        on_overrun: Callable[[Account, int], None],
-    ) -> None:
+    def __init__(self, *, wake: Callable[[], None], valkey_now: Callable[[], float]) -> None:
         self.accounts = Accounts()
         self.open: set[Held] = set()
         self.settled = Settled()
@@ -72,7 +66,6 @@ class Book:
         self.acknowledged = 0
         self.wake = wake
         self.valkey_now = valkey_now
-        self._on_overrun = on_overrun
 
     # Reserving
 
@@ -167,18 +160,15 @@ class Book:
             else:
                 account.consumed += need
                 account.overrun += use - need
-                self._on_overrun(account, use - need)
             if not account.active:
                 self.accounts.activate(account)
             near = near or account.near
         for account, index in plan.minutes:
-            if change := spent[index] - units[index]:
-                if held.second >= self.valkey_now() - WINDOW_SECONDS:
-                    account.pending[held.second] = account.pending.get(held.second, 0) + change
-                    self.accounts.activate(account)
-                    near = near or account.near
-                if change > 0:
-                    self._on_overrun(account, change)
+            change = spent[index] - units[index]
+            if change and held.second >= self.valkey_now() - WINDOW_SECONDS:
+                account.pending[held.second] = account.pending.get(held.second, 0) + change
+                self.accounts.activate(account)
+                near = near or account.near
         for account, index in plan.standing:
             account.inflight -= units[index]
             account.free += units[index]
@@ -191,7 +181,6 @@ class Book:
                     account.refund -= change
                 else:
                     account.overrun += change
-                    self._on_overrun(account, change)
                 self.accounts.activate(account)
                 near = near or account.near
         if near:

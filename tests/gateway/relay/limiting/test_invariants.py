@@ -28,7 +28,7 @@ from gateway.relay.limiting import limiter as limiter_module
 from gateway.relay.limiting.base import NOTHING, Charge
 from gateway.relay.limiting.book import Held
 from gateway.relay.limiting.layout import counter_of
-from gateway.relay.limiting.limiter import State
+from gateway.relay.limiting.place import State
 from gateway.relay.rows import LimitRow
 from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit
 

@@ -369,7 +369,7 @@ async def test_a_reservation_takes_what_lies_here_and_asks_for_the_rest(
     def holds() -> None:
         counted = counters.hash(f"h:{process.id.hex}")
         mine = [counted.get(account.counter.name, 0) for account in accounts]
-        open_units = sum(one.units[1] for one in process.limiter._open)
+        open_units = sum(one.units[1] for one in process.limiter._book.open)
         assert mine[0] == accounts[0].free + accounts[0].consumed + open_units
         assert mine[1:] == [accounts[1].granted, accounts[2].granted]
 

@@ -15,7 +15,7 @@ from core.embedded.valkey import ValkeyServer
 from core.errors import StateStoreUnavailable
 from gateway.relay.limiting.base import Charge
 from gateway.relay.limiting.book import Held
-from gateway.relay.limiting.limiter import State
+from gateway.relay.limiting.place import State
 from gateway.relay.limiting.scripts import JOIN, Script
 from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit, until
 

@@ -44,7 +44,7 @@ async def test_a_minute_slides(process: Process, times: Times) -> None:
         await process.live(times, 10)
     error = await refused(process, limits)
     assert error.retry_after_seconds == 31  # 30 s ago, and a second late
-    assert f"tenant {limits[0].tenant_id}: limit 3, used 3, reserved 0, requested 1, reset in 31 s." in error.message
+    assert "tenant acme: limit 3, used 3, reserved 0, requested 1, reset in 31 s." in error.message
     await process.live(times, 30)
     await refused(process, limits)
     await process.live(times, 1)
@@ -263,11 +263,10 @@ async def test_a_lowered_amount_calls_slices_in(process: Process, counters: Coun
     assert (counted["used"], counted.get("held", 0), counted.get("free", 0)) == (20, 0, 0)
 
 
-async def test_more_than_reserved_is_counted_and_told(process: Process, counters: Counters) -> None:
+async def test_more_than_reserved_is_counted(process: Process, counters: Counters) -> None:
     budget, minute = a_limit("tokens", "day", amount=100), a_limit("tokens", amount=100)
     process.settle(await process.reserve([budget, minute], tokens(10)), tokens(25))
     await process.limiter.tell(rotate=False)
-    assert process.overruns == [15, 15]
     assert counters.counter("c", budget)["used"] == counters.counter("w", minute)["used"] == 25
 
 

@@ -49,6 +49,7 @@ def a_limit(
         boost_until=boost[1] if boost else None,
         counts_from=0.0,
         time_zone=zone,
+        tenant_slug="acme",
     )
 
 
@@ -135,14 +136,7 @@ class Process:
     def __init__(self, counters: Counters, *, clock: Clock, timed: bool = False, deadline_seconds: float = 0.5) -> None:
         self.id = uuid4()
         self.client = ValkeyClient(counters.url, deadline_seconds=deadline_seconds)
-        self.overruns: list[int] = []
-        self.limiter = ValkeyLimiter(
-            self.client,
-            prefix=counters.prefix,
-            process_id=self.id,
-            clock=clock,
-            on_overrun=lambda limit, units: self.overruns.append(units),
-        )
+        self.limiter = ValkeyLimiter(self.client, prefix=counters.prefix, process_id=self.id, clock=clock)
         self.store: TimedStore | None = None
         if timed:
             self.store = TimedStore(self.client, prefix=counters.prefix, process_hex=self.id.hex)
