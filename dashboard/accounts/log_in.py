@@ -1,12 +1,15 @@
 """Pages of logging in after the password: second factor, passkey, recovery link; and what is said when it fails."""
 
-from typing import Any
+import time
+from typing import Any, Final
 
 from allauth.account.internal.flows.login import perform_login, record_authentication
 from allauth.account.models import Login
 from allauth.mfa.base.views import AuthenticateView
 from allauth.mfa.webauthn.views import LoginWebAuthnView
+from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -19,9 +22,17 @@ from dashboard.login_guard import PAUSE_SECONDS
 from tenants import services
 from tenants.models import LoginLink, User
 
+CAME_BY_LINK_UNTIL: Final = "came_by_link_until"
+"""In the session of who came by a link: until when (seconds since the epoch) no old password is asked for."""
+
 
 def log_in(request: HttpRequest, user: User, *, method: str, then: str) -> HttpResponse:
-    """Go on with someone who proved who they are by `method`: to their second factor, or in, to `then`."""
+    """Go on with someone who proved who they are by `method`: to their second factor, or in, to `then`.
+
+    Whoever was logged in is so no longer: else the second step would leave the browser with the one before.
+    """
+    if request.user.is_authenticated:
+        logout(request)
     record_authentication(request, user, method=method)
     response: HttpResponse = perform_login(request, Login(user=user, redirect_url=then))
     return response
@@ -69,9 +80,9 @@ def link(request: HttpRequest, secret: str) -> HttpResponse:
     except LoginLink.DoesNotExist:
         return render(request, "accounts/refused.html", {"reason": "link"}, status=404)
     response = log_in(request, user, method="link", then=reverse("account_change_password"))
-    if request.user.is_authenticated:
+    if request.user == user:
         record_authentication(request, user, method="link", reauthenticated=True)
-        request.session["may_set_password"] = True
+        request.session[CAME_BY_LINK_UNTIL] = time.time() + settings.ACCOUNT_REAUTHENTICATION_TIMEOUT
     return response
 
 

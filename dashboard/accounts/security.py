@@ -1,5 +1,6 @@
 """One's own security: second factors and password. Sensitive steps ask for the password or a factor anew."""
 
+import time
 from typing import Any
 
 from allauth.account.views._reauthenticate import ReauthenticateView
@@ -31,6 +32,7 @@ from dashboard.accounts.forms import (
     NewPasswordForm,
     PasskeyForm,
 )
+from dashboard.accounts.log_in import CAME_BY_LINK_UNTIL
 from tenants import services
 from tenants.actor import user_actor
 from tenants.second_factor import lacks_second_factor, must_have_second_factor
@@ -176,11 +178,11 @@ class RenewRecoveryCodesView(GenerateRecoveryCodesView):  # type: ignore[misc]
 def password(request: HttpRequest) -> HttpResponse:
     """Change one's password; all other sessions end with the old one."""
     user = signed_in(request)
-    fresh = request.session.get("may_set_password") is True
+    fresh = request.session.get(CAME_BY_LINK_UNTIL, 0) > time.time()
     form = (NewPasswordForm if fresh else ChangePasswordForm)(user, request.POST or None)
     if request.method == "POST" and form.is_valid():
         user = services.change_password(user.pk, form.cleaned_data["new_password1"], actor=user_actor(user.pk))
-        request.session.pop("may_set_password", None)
+        request.session.pop(CAME_BY_LINK_UNTIL, None)
         update_session_auth_hash(request, user)
         messages.success(request, _("Your password is changed; other sessions are logged out."))
         return redirect(reverse("mfa_index"))

@@ -13,10 +13,12 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
+from dashboard.accounts.log_in import CAME_BY_LINK_UNTIL
 from tenants import services
 from tenants.actor import SYSTEM, user_actor
 from tenants.models import AuditEvent, Invitation, LoginLink, Membership, Tenant, TenantRole, TenantState, User
 from tenants.policies.roles import Standing
+from tenants.services.people import login_link
 from tenants.tasks import mail_invitation
 from tests.dashboard.people import PASSWORD, person, tenant
 
@@ -187,6 +189,29 @@ def test_recovering_resets_the_factor_and_lets_in_once(client: Client) -> None:
     told = set(AuditEvent.objects.values_list("action", flat=True))
     assert {"second_factor.reset", "login_link.created", "login_link.used", "user.password_changed"} <= told
     assert path.split("/")[-2] not in str(list(AuditEvent.objects.values())) + str(list(LoginLink.objects.values()))
+
+
+def test_a_link_gives_nothing_to_whoever_is_logged_in_already(client: Client) -> None:
+    ada, eve = person("ada"), person("eve")
+    TOTP.activate(eve, generate_totp_secret())  # so that the link leads to a second step, and not in
+    client.force_login(ada)
+    path = login_link(services.create_login_link(eve, actor=SYSTEM).secret).removeprefix("http://127.0.0.1:8000")
+    assert client.post(path)["Location"].startswith("/login/second-factor/")
+    form = {"new_password1": "a-new-long-phrase", "new_password2": "a-new-long-phrase"}
+    client.post("/security/password/", form)
+    ada.refresh_from_db()
+    assert not ada.check_password("a-new-long-phrase")
+    assert "_auth_user_id" not in client.session
+
+
+def test_the_old_password_is_asked_for_again_a_while_after_coming_by_a_link(client: Client) -> None:
+    olga = person("olga")
+    client.post(login_link(services.create_login_link(olga, actor=SYSTEM).secret).removeprefix("http://127.0.0.1:8000"))
+    session = client.session
+    session[CAME_BY_LINK_UNTIL] -= 15 * 60
+    session.save()
+    form = {"new_password1": "a-new-long-phrase", "new_password2": "a-new-long-phrase"}
+    assert client.post("/security/password/", form).status_code == 422
 
 
 def test_a_link_works_for_fifteen_minutes_and_the_newest_alone(client: Client) -> None:
