@@ -31,9 +31,12 @@ _MOST_URL: Final = 2000
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _CARRIER_NAT: Final = ipaddress.IPv4Network("100.64.0.0/10")
 _METADATA: Final = frozenset(
-    ipaddress.ip_address(text) for text in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")
+    ipaddress.ip_address(text)
+    for text in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")
 )
-"""Where clouds hand out credentials to whoever asks from inside; the last but one is a public address."""
+"""Where clouds hand out credentials to whoever asks from inside; the third is a public address."""
+_NOBODYS: Final = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "3fff::/20")))
+"""Networks for special purposes that older Pythons take for public ones."""
 
 _unsafe = re.compile(r"[\x00-\x20\x7f\\]")
 _header_unsafe = re.compile(r"[\r\n\x00]")
@@ -147,6 +150,8 @@ def may_reach(address: Address, *, allow_private: bool = False) -> bool:
     """Whether an address may be connected to; one that stands for another is judged as that one."""
     address = _embedded(address)
     if address in _METADATA or address.is_multicast or address.is_unspecified or address.is_link_local:
+        return False
+    if any(address in network for network in _NOBODYS):
         return False
     inside = (
         address.is_loopback

@@ -55,6 +55,10 @@ def resolving(*addresses: str) -> OutboundClient:
         ("100.100.100.200", False, False),
         ("168.63.129.16", False, False),
         ("fd00:ec2::254", False, False),
+        ("fd20:ce::254", False, False),
+        ("192.0.0.192", False, False),  # a metadata service too; not every Python knows its network for special
+        ("192.0.0.1", False, False),
+        ("3fff::1", False, False),
         ("::ffff:169.254.169.254", False, False),
         ("0.0.0.0", False, False),
         ("::", False, False),
