@@ -3,11 +3,11 @@
 import time
 from typing import Any, Final
 
+from allauth.account import app_settings
 from allauth.account.internal.flows.login import perform_login, record_authentication
 from allauth.account.models import Login
 from allauth.mfa.base.views import AuthenticateView
 from allauth.mfa.webauthn.views import LoginWebAuthnView
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
@@ -82,7 +82,7 @@ def link(request: HttpRequest, secret: str) -> HttpResponse:
     response = log_in(request, user, method="link", then=reverse("account_change_password"))
     if request.user == user:
         record_authentication(request, user, method="link", reauthenticated=True)
-        request.session[CAME_BY_LINK_UNTIL] = time.time() + settings.ACCOUNT_REAUTHENTICATION_TIMEOUT
+        request.session[CAME_BY_LINK_UNTIL] = time.time() + app_settings.REAUTHENTICATION_TIMEOUT
     return response
 
 
