@@ -36,7 +36,6 @@ logger = structlog.get_logger(__name__)
 SYNC_SECONDS: Final = 0.05
 _FREE: Final = frozenset({Api.TOKENIZE, Api.COUNT_TOKENS})  # nothing is computed
 _missing: Final = Seldom()
-_CLIENT_LEFT: Final = 499  # gateway.relay.exchange's
 
 Prices = Callable[[str, UUID | None, float], PriceRow | None]
 """The prices of a model and version for a request that came at a moment (seconds since the epoch)."""
@@ -133,6 +132,7 @@ class Settler:
             usage = _within(usage, hold.bound)
         cost = 0 if price is None else _cost(opened.api, price, usage, settlement)
         unseen_output, unseen_micros = _unseen(opened.api, price, usage, settlement, hold)
+        lost = settlement.outcome is Outcome.LOST  # it may have used all of its bound
         row = UsageRow(
             id=opened.id,
             process_id=self.spool.process_id,
@@ -160,8 +160,9 @@ class Settler:
             subject_id=opened.subject_id,
             cost_micros=cost,
             price_id=price.id if price is not None else None,
-            reserved_output=unseen_output,
-            reserved_micros=unseen_micros,
+            reserved_input=opened.reserved_input if lost else None,
+            reserved_output=opened.reserved_output if lost else unseen_output,
+            reserved_micros=opened.reserved_micros if lost else unseen_micros,
         )
         written = False
         try:
@@ -194,7 +195,7 @@ class Settler:
             hold.reservation.settle(None, 0)
             return
         used = Charge(
-            row.input_tokens or 0,
+            (row.input_tokens or 0) + (row.reserved_input or 0),
             (row.output_tokens or 0) + (row.reserved_output or 0),
             row.cost_micros + (row.reserved_micros or 0),
         )
@@ -220,12 +221,12 @@ class Settler:
         self._dropped.append((opened, hold))
 
     def sweep(self) -> None:
-        """Settle what nobody will settle any more; about once a second."""
+        """Settle what nobody will settle any more, as lost; about once a second."""
         while self._dropped:
             opened, hold = self._dropped.popleft()
             logger.error("ticket_dropped", request_id=str(opened.id))
             seconds = max(0.0, self._clock.now().timestamp() - opened.started_at)
-            self.settle(opened, hold, Settlement(Outcome.CANCELLED, _CLIENT_LEFT, Usage(), seconds))
+            self.settle(opened, hold, Settlement(Outcome.LOST, 0, Usage(), seconds))
 
     def take_over(self, row: UsageRow) -> None:
         """A row of a dead process becomes one of this one's. Raises SpoolFull or OSError."""
