@@ -10,6 +10,7 @@ import pytest
 
 from bench.house import wait_until
 from bench.rows import attach, make_key, make_tenant
+from gateway.relay.exchange import KEEP_ALIVE
 from tenants.actor import SYSTEM
 from tenants.models import UsageRecord
 from tenants.services import grant_model
@@ -95,7 +96,8 @@ def test_a_hundred_at_once_are_a_hundred_rows_and_at_most_three_questions(
         answered = [future.result(60) for future in told]
     assert engine.count - asked <= 3, "reuse of at least 97 %"
     assert {answer.status_code for answer in answered} == {200}
-    assert len({answer.content for answer in answered}) == 1
+    # Comments that tell a client that we live are each one's own: those who came first may have waited for long.
+    assert len({answer.content.replace(KEEP_ALIVE, b"") for answer in answered}) == 1
     assert not stream or answered[0].content.endswith(DONE)
     assert answered[0].content.count(b'"patient"') >= 1
     ids = {answer.headers["x-request-id"] for answer in answered}
