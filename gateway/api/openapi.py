@@ -54,7 +54,7 @@ class GatewayKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyp
         return [{name: []} for name in self.name]  # either of them; the library would ask for both
 
 
-class BrowserScheme(SessionScheme):  # type: ignore[misc]  # drf-spectacular publishes no types; registers itself
+class BrowserScheme(SessionScheme):  # type: ignore[no-untyped-call]  # drf-spectacular publishes no types; registers itself
     """Sessions of the console, which may ask for a second factor."""
 
     target_class = "tenants.api.authentication.BrowserAuthentication"

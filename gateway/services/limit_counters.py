@@ -397,7 +397,8 @@ class LimitCounters:
         known = {UUID(process): int(since) for process, since in said.items()}
         if back := [process.hex for process in known if process not in processes]:
             self._client.hdel(key, *back)
-        if new := {process.hex: now for process in processes if process not in known}:
+        new: dict[Any, Any] = {process.hex: now for process in processes if process not in known}
+        if new:
             self._client.hset(key, mapping=new)
         return {process: known.get(process, now) for process in processes}
 

@@ -111,8 +111,8 @@ def set_parent(tenant_id: UUID, parent_id: UUID | None, *, actor: Actor) -> Tena
         after={"parent": str(parent_id) if parent_id else None},
     )
     _bump_limits(tenant)
-    for above in ([before] if before else []) + ([parent_id] if parent_id else []):
-        for limit_id in Limit.objects.filter(tenant__in=_ancestors(above), subtree=True).values_list("pk", flat=True):
+    for near in ([before] if before else []) + ([parent_id] if parent_id else []):
+        for limit_id in Limit.objects.filter(tenant__in=_ancestors(near), subtree=True).values_list("pk", flat=True):
             bump_epoch(Section.LIMITS, limit_id)  # others' use counts under it now
     return tenant
 

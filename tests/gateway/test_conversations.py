@@ -12,7 +12,12 @@ from tenants.actor import SYSTEM
 from tenants.services import change_api_key, create_api_key
 from tests.house import TestHouse
 
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Say something"}], "max_tokens": 6, "temperature": 0}
+CHAT: dict[str, Any] = {
+    "model": "tiny",
+    "messages": [{"role": "user", "content": "Say something"}],
+    "max_tokens": 6,
+    "temperature": 0,
+}
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,8 @@ def watching(source: FakeSource, look: Callable[[], None]) -> Iterator[None]:
     def looked(what: str) -> None:
         ask(what)
         seen = threading.Event()
-        loop.call_soon_threadsafe(lambda: (look(), seen.set()))
+        loop.call_soon_threadsafe(look)
+        loop.call_soon_threadsafe(seen.set)
         seen.wait(5)
 
     source._ask = looked  # type: ignore[method-assign]

@@ -15,10 +15,15 @@ from core.ids import uuid7, uuid7_from
 from gateway.models import StoredConversation
 from gateway.relay import conversations as kept
 from gateway.relay.assembly import Assembly
-from gateway.relay.conversations import Conversations, ConversationStoreUnavailable, NewConversation
+from gateway.relay.conversations import (
+    MOST_REQUEST_BYTES,
+    Conversations,
+    ConversationStoreUnavailable,
+    NewConversation,
+)
 from gateway.relay.plan import Api, Outcome, Ready, Settlement, SlimRequest, Usage, Work
 from gateway.relay.splice import parse_body
-from gateway.services.conversation_store import MOST_REQUEST_BYTES, put_conversation
+from gateway.services.conversation_store import put_conversation
 from gateway.services.response_retention import delete_expired_conversations
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, PlatformRole, Tenant, TenantRole

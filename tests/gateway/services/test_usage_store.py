@@ -13,6 +13,7 @@ from gateway.relay.limiting.layout import Counter, counter_of
 from gateway.relay.own_usage import UsageAsk, UsageRead, UsageUnavailable
 from gateway.services.usage_store import DatabaseUsageStore
 from tenants.services.ledger import record_usage
+from tenants.usage import UsageRow
 from tests.gateway.relay.limiting.valkey import a_limit
 from tests.tenants.usage_rows import usage_row
 
@@ -32,7 +33,7 @@ def use(sequence: int, at: datetime, **more: Any) -> Any:
 @pytest.fixture
 def rows(transactional_db: None) -> None:
     mine: list[dict[str, Any]] = [{"key_id": KEY}, {"subject_id": SUBJECT}]
-    made = []
+    made: list[UsageRow] = []
     for who in mine:
         for at, more in (
             (NOON - timedelta(hours=2), {}),

@@ -185,7 +185,7 @@ def test_what_is_wrong_with_a_grant_is_named(
 ) -> None:
     refused = operator.post("/api/tenants/acme/grants/", body, format="json")
     assert refused.status_code == 400
-    assert list(refused.json()["errors"])[0].startswith(field)
+    assert next(iter(refused.json()["errors"])).startswith(field)
     assert not Grant.objects.exists()
 
 

@@ -96,7 +96,7 @@ def test_retention_is_the_tenants_own_to_set(acme: Tenant) -> None:
     client = client_of(make_member(acme, role=TenantRole.ADMIN))
     told = client.get("/api/tenants/acme/").json()
     assert (told["response_retention_days"], told["conversation_retention_days"]) == (30, 30)
-    change = {"response_retention_days": 7, "conversation_retention_days": 0}
+    change: dict[str, int | str] = {"response_retention_days": 7, "conversation_retention_days": 0}
     told = client.patch("/api/tenants/acme/", change, format="json", headers={"if-match": "*"}).json()
     assert (told["response_retention_days"], told["conversation_retention_days"]) == (7, 0)
     for days in (-1, 3651, "many"):

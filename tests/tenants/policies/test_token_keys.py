@@ -30,7 +30,7 @@ PRIVATE_EC: Any = new_key("ES256")
 def test_a_key_fits_the_algorithms_of_its_kind_and_curve(algorithm: str, fits: set[str]) -> None:
     entry = public_jwk(new_key(algorithm), "one")
     (key,) = read_key_set(json.dumps({"keys": [entry]})).keys
-    assert (key.kid, key.algorithms) == ("one", fits)
+    assert (key.kid, {*key.algorithms}) == ("one", fits)
     (bound,) = read_key_set(json.dumps({"keys": [entry | {"alg": algorithm}]}), strict=True).keys
     assert bound.algorithms == {algorithm}
 
