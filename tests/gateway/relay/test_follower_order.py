@@ -1,4 +1,4 @@
-"""Limits are published before routes (R110): whatever is written while a follower reads, no route is seen without them."""
+"""Limits are published before routes (R110): whatever is written while a follower reads, no route is without them."""
 
 import asyncio
 from collections.abc import Callable
