@@ -5,12 +5,11 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
 from django.db import DatabaseError, InterfaceError, connection, transaction
-from django.db.models import Q
 
 from core.epochs import Section, current_epoch, read_changes, read_epochs
 from gateway.relay.plan import Endpoint
@@ -35,9 +34,11 @@ from gateway.relay.rows import (
     TenantRow,
 )
 from gpupool.selectors import ReadyEndpoint, get_endpoints, get_models, list_models, list_ready_endpoints
-from tenants.models import Grant, GrantEffect, LedgerMark, Limit, Price, Tenant, TenantState, TokenIssuer
+from tenants.models import GrantEffect, LedgerMark, Price, TenantState, TokenIssuer
 from tenants.policies.pricing import PriceTag
 from tenants.policies.rbac import GrantRule
+
+T = TypeVar("T")
 
 STATEMENT_TIMEOUT_MS = 5_000
 _CONTEXT_BLOCK = 256
@@ -72,7 +73,9 @@ class DatabaseSnapshotSource:
 
     def find_keys(self, digests: Sequence[str]) -> LoadedKeys:
         with self._reading():
-            return LoadedKeys(current_epoch(Section.KEYS), _key_rows("digest = ANY(%s)", digests))
+            return LoadedKeys(
+                current_epoch(Section.KEYS), _key_rows("digest = ANY(string_to_array(%(wanted)s, ','))", digests)
+            )
 
     def read_mark(self, process_id: UUID) -> int:
         with self._reading():
@@ -119,41 +122,53 @@ def _rows(section: str, ids: Sequence[UUID] | None) -> Sequence[Row]:
         return _model_rows(ids)
     if section == ENDPOINTS:
         return _endpoint_rows(ids)
-    return _key_rows("id = ANY(%s::uuid[])", ids or ())
+    return _key_rows("id = ANY(string_to_array(%(wanted)s, ',')::uuid[])", ids) if ids else []
+
+
+def _read(select: str, values: Mapping[str, Any], decoder: "msgspec.json.Decoder[list[T]]") -> list[T]:
+    """What a query finds, as one JSON text that the database builds and the decoder takes apart.
+
+    A fifth of what model instances cost: there may be tens of thousands to read when a process starts.
+    `select` gives one JSON value `r` a row, and is ours.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT coalesce(json_agg(r), '[]')::text FROM ({select}) AS found", values)  # noqa: S608
+        (text,) = cursor.fetchone()
+    return decoder.decode(text)
 
 
 def _key_rows(condition: str, values: Sequence[UUID] | Sequence[str]) -> list[KeyRow]:
-    """Keys of the condition, which is ours.
-
-    In one JSON text each, built by the database: a fifth of what model instances cost, and there may be a hundred
-    thousand to read when a process starts. What many keys have alike is kept once.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT json_build_array(id, digest, tenant_id, scopes, allowed_models, rpm_limit, "  # noqa: S608
-            "extract(epoch FROM expires_at), revoked_at IS NOT NULL, keep_alive, lineage, store_conversations)::text "
-            f"FROM tenants_apikey WHERE {condition}",
-            [list(values)],
-        )
-        rows = [_key_decoder.decode(text) for (text,) in cursor.fetchall()]
+    """Keys of the condition, which is ours. What many keys have alike is kept once."""
+    rows = _read(
+        "SELECT json_build_array(id, digest, tenant_id, scopes, allowed_models, rpm_limit, "  # noqa: S608
+        "extract(epoch FROM expires_at), revoked_at IS NOT NULL, keep_alive, lineage, store_conversations) AS r "
+        f"FROM tenants_apikey WHERE {condition}",
+        {"wanted": _joined(values)},
+        _keys,
+    )
     return [
-        KeyRow(key_id, digest, _shared_id(tenant_id), _scopes(bytes(scopes)), _models(bytes(models)), *others)
-        for key_id, digest, tenant_id, scopes, models, *others in rows
+        KeyRow(row[0], row[1], _shared_id(row[2]), _names(bytes(row[3])), _patterns(bytes(row[4])), *row[5:])
+        for row in rows
     ]
 
 
-_key_decoder: Final = msgspec.json.Decoder(
-    tuple[UUID, str, UUID, msgspec.Raw, msgspec.Raw, int | None, float | None, bool, bool, UUID | None, bool]
+def _joined(values: Sequence[UUID] | Sequence[str]) -> str:
+    """For `string_to_array`: one value is sooner quoted than a thousand."""
+    return ",".join(map(str, values))
+
+
+_keys: Final = msgspec.json.Decoder(
+    list[tuple[UUID, str, UUID, msgspec.Raw, msgspec.Raw, int | None, float | None, bool, bool, UUID | None, bool]]
 )
 
 
 @lru_cache(maxsize=1024)
-def _scopes(text: bytes) -> frozenset[str]:
+def _names(text: bytes) -> frozenset[str]:
     return frozenset(msgspec.json.decode(text, type=list[str]))
 
 
 @lru_cache(maxsize=1024)
-def _models(text: bytes) -> tuple[str, ...]:
+def _patterns(text: bytes) -> tuple[str, ...]:
     return tuple(msgspec.json.decode(text, type=list[str]))
 
 
@@ -163,57 +178,59 @@ def _shared_id(tenant_id: UUID) -> UUID:
 
 
 def _tenant_rows(ids: Sequence[UUID] | None) -> list[Row]:
-    chosen = Q() if ids is None else Q(pk__in=ids)
+    chosen, values = _chosen("id", ids)
+    grants_chosen, _ = _chosen("tenant_id", ids)
     rules: dict[UUID, list[GrantRule]] = {}
-    for grant in Grant.objects.filter(Q() if ids is None else Q(tenant__in=ids)):
-        rules.setdefault(grant.tenant_id, []).append(
-            GrantRule(
-                principal_kind=grant.principal_kind,
-                principal_id=str(grant.principal_id),
-                model_pattern=grant.model_pattern,
-                actions=frozenset(grant.actions),
-                allow=grant.effect == GrantEffect.ALLOW,
-                expires_at=grant.expires_at.timestamp() if grant.expires_at else None,
-            )
-        )
+    for tenant_id, kind, principal_id, pattern, actions, allow, expires_at in _read(
+        "SELECT json_build_array(tenant_id, principal_kind, principal_id, model_pattern, actions, effect = %(allow)s, "  # noqa: S608
+        f"extract(epoch FROM expires_at)) AS r FROM tenants_grant WHERE {grants_chosen}",
+        values | {"allow": GrantEffect.ALLOW},
+        _grants,
+    ):
+        rule = GrantRule(kind, principal_id, pattern, _names(bytes(actions)), allow, expires_at)
+        rules.setdefault(tenant_id, []).append(rule)
+    tenants = _read(
+        "SELECT json_build_object('id', id, 'slug', slug, 'active', state = %(active)s, 'rules', '[]'::json, "  # noqa: S608
+        "'response_retention_days', response_retention_days, "
+        "'conversation_retention_days', conversation_retention_days, 'parent_id', parent_id, "
+        f"'time_zone', time_zone, 'sla_tier', sla_tier) AS r FROM tenants_tenant WHERE {chosen}",
+        values | {"active": TenantState.ACTIVE},
+        _tenants,
+    )
     return [
-        TenantRow(
-            id=tenant.pk,
-            slug=tenant.slug,
-            active=tenant.state == TenantState.ACTIVE,
-            rules=tuple(rules.get(tenant.pk, ())),
-            response_retention_days=tenant.response_retention_days,
-            conversation_retention_days=tenant.conversation_retention_days,
-            parent_id=tenant.parent_id,
-            time_zone=tenant.time_zone,
-            sla_tier=tenant.sla_tier,
-        )
-        for tenant in Tenant.objects.filter(chosen)
+        msgspec.structs.replace(tenant, rules=tuple(rules[tenant.id])) if tenant.id in rules else tenant
+        for tenant in tenants
     ]
+
+
+_grants: Final = msgspec.json.Decoder(list[tuple[UUID, str, str, str, msgspec.Raw, bool, float | None]])
+_tenants: Final = msgspec.json.Decoder(list[TenantRow])
+
+
+def _chosen(column: str, ids: Sequence[UUID] | None) -> tuple[str, dict[str, Any]]:
+    """The condition that takes the wanted rows, all of them where `ids` is None, and its values."""
+    if ids is None:
+        return "true", {}
+    return f"{column} = ANY(string_to_array(%(wanted)s, ',')::uuid[])", {"wanted": _joined(ids)}
 
 
 def limit_rows(ids: Sequence[UUID] | None) -> list[LimitRow]:
     """Limits as the relay knows them, all of them where `ids` is None. Reads within the caller's transaction."""
-    chosen = Limit.objects.all() if ids is None else Limit.objects.filter(pk__in=ids)
-    return [
-        LimitRow(
-            id=limit.pk,
-            tenant_id=limit.tenant_id,
-            subtree=limit.subtree,
-            key_id=limit.key.limits_id if limit.key else None,
-            model=limit.model,
-            metric=limit.metric,
-            window=limit.window,
-            amount=limit.amount,
-            refill_per_second=limit.refill_per_second,
-            boost_amount=limit.boost_amount,
-            boost_until=limit.boost_until.timestamp() if limit.boost_until else None,
-            counts_from=limit.counts_from.timestamp(),
-            time_zone=limit.tenant.time_zone if limit.tenant else "UTC",
-            tenant_slug=limit.tenant.slug if limit.tenant else "",
-        )
-        for limit in chosen.select_related("tenant", "key")
-    ]
+    chosen, values = _chosen("l.id", ids)
+    return _read(
+        "SELECT json_build_object('id', l.id, 'tenant_id', l.tenant_id, 'subtree', l.subtree, "  # noqa: S608
+        "'key_id', coalesce(k.lineage, k.id), 'model', l.model, 'metric', l.metric, 'window', l.\"window\", "
+        "'amount', l.amount, 'refill_per_second', l.refill_per_second, 'boost_amount', l.boost_amount, "
+        "'boost_until', extract(epoch FROM l.boost_until), 'counts_from', extract(epoch FROM l.counts_from), "
+        "'time_zone', coalesce(t.time_zone, 'UTC'), 'tenant_slug', coalesce(t.slug, '')) AS r "
+        "FROM tenants_limit l LEFT JOIN tenants_tenant t ON t.id = l.tenant_id "
+        f"LEFT JOIN tenants_apikey k ON k.id = l.key_id WHERE {chosen}",
+        values,
+        _limits,
+    )
+
+
+_limits: Final = msgspec.json.Decoder(list[LimitRow])
 
 
 def _price_rows(ids: Sequence[UUID] | None) -> list[Row]:
