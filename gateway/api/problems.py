@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views import defaults
-from rest_framework.exceptions import APIException, ValidationError
+from rest_framework.exceptions import APIException, NotFound, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
@@ -49,12 +50,15 @@ _NOT_UNDERSTOOD: Final = "This request is not valid here: is its Host header one
 def render_problem(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler: `detail` is a sentence; `errors` names each wrong field of a body.
 
-    What services refuse is told here too: InvalidInput as 400, Conflict as 409.
+    What services refuse is told here too: InvalidInput as 400, Conflict as 409, and what somebody else took away since
+    the view found it as 404.
     """
     if isinstance(error, InvalidInput):
         error = ValidationError({error.field: [error.message]})
     elif isinstance(error, Conflict):
         error = _ConflictProblem(error.message)
+    elif isinstance(error, ObjectDoesNotExist):
+        error = NotFound()
     response = exception_handler(error, context)
     if response is None:
         return None

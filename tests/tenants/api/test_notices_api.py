@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 
 from tenants.actor import SYSTEM
 from tenants.models import Delivery, Notice, PlatformRole, Tenant, TenantRole, TenantState, UsageHour, User, Webhook
+from tenants.reads import notices
 from tenants.services.limits import create_limit
 from tenants.services.tenants import set_tenant_state
 from tenants.services.webhooks import send_test_notice
@@ -174,3 +175,21 @@ def test_a_months_end_is_forecast(tenant: Tenant) -> None:
     ]
     assert [one["used"] for one in told] == [1, 100, 0, 100]
     assert told[1]["expected"] is None or told[1]["expected"] >= 100
+
+
+@pytest.mark.parametrize("method", ["delete", "patch"])
+def test_of_two_who_take_a_webhook_away_at_once_the_second_finds_none(
+    admin: APIClient, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    made = make_hook(admin)
+    get = notices.get_webhook
+
+    def get_and_lose(*asked: Any) -> Webhook:
+        found = get(*asked)
+        Webhook.objects.all().delete()
+        return found
+
+    monkeypatch.setattr(notices, "get_webhook", get_and_lose)
+    address = f"/api/tenants/acme/webhooks/{made['id']}/"
+    answer = getattr(admin, method)(address, {"enabled": False}, headers={"if-match": "*"})
+    assert (answer.status_code, answer["content-type"]) == (404, "application/problem+json")
