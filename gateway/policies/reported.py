@@ -12,6 +12,8 @@ class Taken(NamedTuple):
     by: UUID
     first: int
     last: int
+    all_of_them: bool = True
+    """False: whoever takes them over has not come to the end, or died before it: others are in the spool still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +80,6 @@ def _is_whole(process: UUID, now: Standing) -> bool:
     if process in now.ended or process in now.given_up:
         return True
     taken = now.taken.get(process)
-    return taken is not None and (now.marks.get(taken.by, 0) >= taken.last or taken.by in now.ended)
+    return (
+        taken is not None and taken.all_of_them and (now.marks.get(taken.by, 0) >= taken.last or taken.by in now.ended)
+    )

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from gateway.models import EndedSpool
 from gateway.policies.reported import Judgement, Standing, Taken, judge
+from gateway.relay.limiting.layout import MOST
 from gateway.relay.rows import LimitRow
 from gateway.services.limit_base import Counted, calendar_limits, one_moment
 from gateway.services.limit_counters import Correction, KeeperStopped, LimitCounters, Snapshot
@@ -169,7 +170,7 @@ def _judge(snapshot: Snapshot, dead_since: Mapping[UUID, int]) -> Judgement:
             alive=snapshot.alive,
             through=snapshot.through,
             orphans=[*snapshot.orphans],
-            taken={process: Taken(a.by, a.first, a.last) for process, a in snapshot.adopted.items()},
+            taken={process: Taken(a.by, a.first, a.last, a.last < MOST) for process, a in snapshot.adopted.items()},
             marks=_marks({*snapshot.alive, *dead, *others}),
             ended=set(EndedSpool.objects.filter(pk__in=[*dead, *others]).values_list("pk", flat=True)),
             given_up={process for process in long_dead if now - moved.get(process, _LONG_AGO) > GIVE_UP},

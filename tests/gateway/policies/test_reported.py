@@ -67,3 +67,10 @@ def test_one_that_took_rows_over_may_have_died_too() -> None:
     found = judge(standing((C,), through={A: 2, B: 3}, orphans=(A, B), taken=taken, marks={B: 9}, ended=(B,)))
     assert found.resolved == {A: 2, B: 9}
     assert found.through == {C: 0}
+
+
+def test_rows_whose_taker_died_in_the_middle_are_waited_for_in_their_own_spool() -> None:
+    unfinished = {A: Taken(B, 4, 2**53 - 1, all_of_them=False)}
+    found = judge(standing(through={A: 2, B: 3}, orphans=(A,), taken=unfinished, marks={A: 1, B: 5}, ended=(B,)))
+    assert found.resolved == {}
+    assert found.through[A] == 2
