@@ -422,6 +422,11 @@ class Environment:
         return self.connection_cap or max(_FEWEST_CONNECTIONS, _CONNECTIONS_PER_CORE * (os.cpu_count() or 1))
 
     @property
+    def training_root(self) -> Path:
+        """Where training files, jobs and adapters lie."""
+        return (self.training_dir or self.var_dir / "training").absolute()
+
+    @property
     def runtime_file(self) -> Path:
         """Where `up` writes down the addresses it chose, for other commands on this machine."""
         return self.var_dir / "run" / "environment.json"

@@ -22,6 +22,7 @@ from config.up.supervisor import ServerService, Supervisor, end_leftovers
 from config.up.words import Outcome, closing_words
 from core.embedded.process import StartError, last_lines
 from gpupool.agent.leftovers import stop_all
+from gpupool.training.leftovers import end_trainers
 
 _TICK_SECONDS: Final = 0.2
 _DOORS_DEADLINE_SECONDS: Final = 60.0
@@ -261,6 +262,7 @@ class Start:
 
         self.supervisor.stop_all(keep=_SERVER_NAMES, hard=hard)
         stop_all(self.environment.var_dir)
+        end_trainers(self.environment.training_root)
         self.supervisor.stop_all(hard=hard)
         if self._signals:
             self._say("Stopped; nothing is left running.")

@@ -25,6 +25,7 @@ from gpupool.training.process import (
     Ending,
     ask_to_end,
     is_alive,
+    kill_leftovers,
     read_ending,
     runner_pid,
     start_runner,
@@ -103,6 +104,7 @@ def _tend(job_id: UUID, settings: TrainingSettings, *, host: str, now: datetime)
         job.runner_pid, job.runner_mark = found
     if job.ended:
         if not alive:
+            kill_leftovers(folder)
             job.runner_live = False
             settings.folders.drop_output(job.pk)
         elif found is not None:
@@ -112,6 +114,7 @@ def _tend(job_id: UUID, settings: TrainingSettings, *, host: str, now: datetime)
     else:
         _take_news(job, folder, ended=not alive)
         if not alive:
+            kill_leftovers(folder)
             _finish(job, settings, read_ending(folder), now=now)
     job.save()
 

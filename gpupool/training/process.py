@@ -43,6 +43,7 @@ class Ending(msgspec.Struct):
 
 class _Note(msgspec.Struct):
     pid: int
+    mark: str = ""
 
 
 def trainer_environment(folder: Path, *, passed: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -99,11 +100,12 @@ def is_alive(folder: Path) -> bool:
 
 
 def runner_pid(folder: Path) -> tuple[int, str] | None:
-    """The runner's pid and which process that is; None before it has said so and after it is gone."""
+    """The runner's pid and which process that is; None before it has said so, when it is gone, or elsewhere."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        pid = msgspec.json.decode((folder / _NOTE).read_bytes(), type=_Note).pid
-        if (mark := start_mark(pid)) is not None:
-            return pid, mark
+        note = msgspec.json.decode((folder / _NOTE).read_bytes(), type=_Note)
+        mark = start_mark(note.pid)
+        if mark is not None and note.mark in ("", mark):
+            return note.pid, mark
     return None
 
 
@@ -112,6 +114,21 @@ def ask_to_end(pid: int, mark: str) -> None:
     if start_mark(pid) == mark:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)
+
+
+def kill_leftovers(folder: Path) -> int:
+    """Kill what a trainer left behind when it ended, also what has left its process group; returns how many.
+
+    Found by what only a job's processes have in their environment, so on Linux alone.
+    """
+    mark = b"GATEHOUSE_JOB_FILE=" + os.fsencode(folder / "job.json")
+    killed = 0
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 def read_ending(folder: Path) -> Ending | None:

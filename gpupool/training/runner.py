@@ -3,7 +3,7 @@
 It leaves its parent at once, so that the end of a worker ends no training. In FOLDER it keeps:
 
 - `lock`: held as long as it lives, so that a job has one runner, however often it is started
-- `runner.json`: its pid
+- `runner.json`: its pid, and which process that is (boot and start time), as gpupool.agent.processes has it
 - `progress.jsonl`, `log.txt`: what the trainer says on standard output and on standard error, up to the limits
 - `exit.json`, last of all: how it ended; its absence, when the runner is gone, says that nobody knows
 
@@ -62,7 +62,7 @@ class _Runner:
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._cancelled)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._write("runner.json", {"pid": os.getpid()})
+        self._write("runner.json", {"pid": os.getpid(), "mark": _mark()})
         try:
             trainer = subprocess.Popen(
                 self._command,
@@ -142,6 +142,15 @@ class _Runner:
             file.flush()
             os.fsync(file.fileno())
         os.replace(half, self._path(name))
+
+
+def _mark() -> str:
+    """Empty where there is no /proc."""
+    try:
+        with open("/proc/self/stat", "rb") as stat, open("/proc/sys/kernel/random/boot_id") as boot:
+            return f"{boot.read().strip()}:{int(stat.read().rpartition(b')')[2].split()[19])}"
+    except OSError:
+        return ""
 
 
 def _die_with_parent() -> None:

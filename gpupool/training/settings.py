@@ -29,9 +29,8 @@ class TrainingSettings:
 
 def training_folders() -> TrainingFolders:
     """Where everything of this installation's trainings lies."""
-    environment = settings.GATEHOUSE
-    root: Path = environment.training_dir or environment.var_dir / "training"
-    return TrainingFolders(root.absolute())
+    root: Path = settings.GATEHOUSE.training_root
+    return TrainingFolders(root)
 
 
 def training_settings() -> TrainingSettings:

@@ -2,12 +2,13 @@
 
 What it does besides is chosen by the job's suffix: `slow` waits to be ended, `deaf` does so and does not hear SIGTERM,
 `fails`, `empty` (no result), `broken` (a result that is cut off), `pickle`, `loud` (says much), `environment` (says
-what it sees of it).
+what it sees of it), `leaves` (a process behind that has left its group).
 """
 
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,6 +38,8 @@ def main() -> int:
     if how == "loud":
         for _ in range(200):
             print("x" * 1000, file=sys.stderr)
+    if how == "leaves":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", how], start_new_session=True)
     if how == "environment":
         print(json.dumps(dict(os.environ)), file=sys.stderr)
     if how == "fails":

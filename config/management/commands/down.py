@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from config.up.lock import VarLock
 from config.up.supervisor import end_leftovers
 from gpupool.agent.leftovers import stop_all
+from gpupool.training.leftovers import end_trainers
 
 _DEADLINE_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.1
@@ -34,6 +35,7 @@ class Command(BaseCommand):
             self.stdout.write("Stopped.")
             return
         left = end_leftovers(var_dir / "run" / "processes.json") + len(stop_all(var_dir))
+        left += end_trainers(settings.GATEHOUSE.training_root)
         self.stdout.write(
             f"Gatehouse was not running; {left} processes it had left were ended."
             if left

@@ -1,5 +1,6 @@
 """Running jobs with a trainer's double: every ending, two workers, and workers that are gone."""
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from gpupool.policies.training import JobState
 from gpupool.services.training_files import Whose, create_training_file
 from gpupool.services.training_jobs import JobWish, cancel_fine_tuning_job, create_fine_tuning_job
 from gpupool.services.training_runs import ABANDONED_AFTER, tend_jobs
+from gpupool.training.leftovers import end_trainers
 from gpupool.training.process import is_alive, read_ending, runner_pid
 from gpupool.training.settings import TrainingSettings
 from tenants.actor import SYSTEM
@@ -225,6 +227,44 @@ def _commands_with(marker: bytes) -> list[bytes]:
         if marker in line:
             found.append(line)
     return found
+
+
+def test_what_is_stopped_with_everything_else_has_failed(tenant: Tenant, settings: TrainingSettings) -> None:
+    job = ask(tenant, settings, "slow")
+    until_waiting(job, settings)
+    assert end_trainers(settings.folders.root) == 1
+    assert not is_alive(settings.folders.job(job.pk))
+    look(settings)
+    job.refresh_from_db()
+    assert (job.state, job.error_code, job.runner_live) == ("failed", "interrupted", False)
+    assert end_trainers(settings.folders.root) == 0
+
+
+def test_a_process_of_another_machine_is_no_runner(tmp_path: Path) -> None:
+    (tmp_path / "runner.json").write_text(json.dumps({"pid": os.getpid(), "mark": "another-boot:1"}))
+    assert runner_pid(tmp_path) is None
+
+
+def _jobs_processes(folder: Path) -> list[str]:
+    """Found by their environment; what is dead and not yet collected has none."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"{folder}/job.json\0".encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
+
+
+def test_nothing_that_a_trainer_leaves_behind_goes_on(tenant: Tenant, settings: TrainingSettings) -> None:
+    job = ask(tenant, settings, "leaves")
+    folder = settings.folders.job(job.pk)
+    look(settings)
+    wait_until(lambda: read_ending(folder) is not None, "the trainer's end", seconds=10)
+    assert len(_jobs_processes(folder)) == 1
+    until_ended(settings)
+    job.refresh_from_db()
+    assert job.state == "succeeded"
+    wait_until(lambda: not _jobs_processes(folder), "none of its processes", seconds=5)
 
 
 def test_a_job_that_a_worker_took_and_died_is_started_by_the_next(tenant: Tenant, settings: TrainingSettings) -> None:
