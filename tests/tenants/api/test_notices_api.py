@@ -193,3 +193,9 @@ def test_of_two_who_take_a_webhook_away_at_once_the_second_finds_none(
     address = f"/api/tenants/acme/webhooks/{made['id']}/"
     answer = getattr(admin, method)(address, {"enabled": False}, headers={"if-match": "*"})
     assert (answer.status_code, answer["content-type"]) == (404, "application/problem+json")
+
+
+def test_a_notice_of_a_later_version_spoils_no_list(admin: APIClient, tenant: Tenant) -> None:
+    Notice.objects.create(tenant=tenant, kind="of_tomorrow", payload={}, dedupe_key="x")
+    (told,) = admin.get("/api/tenants/acme/notices/").json()["results"]
+    assert (told["kind"], told["subject"], told["body"]) == ("of_tomorrow", "of_tomorrow", "")
