@@ -26,6 +26,7 @@ from tenants.actor import SYSTEM, user_actor
 from tenants.models import User
 from tenants.principal import subject_uuid
 from tenants.reads.people import has_open_invitation
+from tenants.services.people import record_provider_link
 from tenants.services.role_mappings import roles_given_by
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
@@ -48,6 +49,7 @@ class IssuerOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # 
             raise OAuth2Error("the provider's user information is someone else's")
         login = self.get_provider().sociallogin_from_response(request, {"id_token": claims, "userinfo": told})
         login.claims = {**told, **claims}  # the ID token, which is signed, wins
+        login.claims["email"] = _verified_email(claims, told)
         return login
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
@@ -115,16 +117,17 @@ def admit(request: HttpRequest, login: SocialLogin) -> None:
     with transaction.atomic():
         if not login.is_existing:
             login.connect(request, _person_of(request, claims))
+            record_provider_link(login.user, login.account.provider, actor=user_actor(login.user.pk))
         user = login.user
         assert isinstance(user, User)
         if user.is_active:
             login.user = services.apply_claims(user, claims, actor=user_actor(user.pk))
-            if _verified_email(claims) == user.email:
+            if claims["email"] == user.email:
                 services.accept_open_invitations(user, actor=user_actor(user.pk))
 
 
 def _person_of(request: HttpRequest, claims: dict[str, Any]) -> User:
-    email = _verified_email(claims)
+    email = claims["email"]
     if email is None:
         raise _refused(request, "unverified")
     found = User.objects.filter(email=email).first()
@@ -143,10 +146,11 @@ def _person_of(request: HttpRequest, claims: dict[str, Any]) -> User:
         raise _refused(request, "unverified") from error
 
 
-def _verified_email(claims: dict[str, Any]) -> str | None:
-    email = claims.get("email")
-    verified = claims.get("email_verified") in (True, "true")
-    return email.strip().lower() if isinstance(email, str) and email.strip() and verified else None
+def _verified_email(claims: dict[str, Any], told: dict[str, Any]) -> str | None:
+    """The one address of ID token and user information. What verifies one must not pass for the other's."""
+    addresses = {one["email"].strip().lower() for one in (claims, told) if isinstance(one.get("email"), str)}
+    verified = claims.get("email_verified", told.get("email_verified")) in (True, "true")
+    return (addresses.pop() or None) if len(addresses) == 1 and verified else None
 
 
 def _refused(request: HttpRequest, reason: str) -> ImmediateHttpResponse:

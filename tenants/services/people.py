@@ -111,6 +111,11 @@ def change_password(user_id: UUID, password: str, *, actor: Actor) -> User:
     return user
 
 
+def record_provider_link(user: User, provider: str, *, actor: Actor) -> None:
+    """That a provider's subject opens this account from now on; in the transaction that did it."""
+    record_audit("user.provider_linked", subject=user, actor=actor, after={"provider": provider})
+
+
 @transaction.atomic
 def create_login_link(user: User, *, actor: Actor, life: timedelta = LINK_LIFE) -> NewLoginLink:
     """A link that logs in once, within `life`; earlier ones of the person stop working."""

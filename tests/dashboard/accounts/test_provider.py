@@ -110,6 +110,31 @@ def test_an_address_that_is_not_verified_is_nobodys(client: Client, provider: Oi
     assert "not verified your e-mail address" in answer.content.decode()
 
 
+def test_an_address_is_verified_by_whoever_tells_it(client: Client, provider: OidcProvider) -> None:
+    person("ada", platform_role="superuser")
+    provider.person = {"sub": "u-1"}
+    provider.id_token = {"email": "ada@example.com"}  # as some providers let people write it
+    provider.userinfo = {"email": "eve@example.com", "email_verified": True}
+    answer = log_in(client)
+    assert (answer.status_code, is_in(client)) == (403, False)
+
+
+def test_an_address_may_stand_in_the_user_information_alone(client: Client, provider: OidcProvider) -> None:
+    person("ada")
+    provider.person = {"sub": "u-1"}
+    provider.userinfo = {"email": "ada@example.com", "email_verified": True}
+    log_in(client)
+    assert is_in(client)
+
+
+def test_an_account_that_a_provider_opens_from_now_on_is_audited(client: Client, provider: OidcProvider) -> None:
+    ada = person("ada")
+    log_in(client)
+    log_in(Client())
+    event = AuditEvent.objects.get(action="user.provider_linked")
+    assert (event.subject_id, event.actor_id, event.after) == (ada.pk, ada.pk, {"provider": "sso"})
+
+
 def test_nobody_signs_up_who_is_not_invited(client: Client, provider: OidcProvider) -> None:
     answer = log_in(client)
     assert (answer.status_code, is_in(client)) == (403, False)
