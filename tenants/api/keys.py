@@ -238,6 +238,7 @@ class KeyRotateView(IdempotentCreate, ControlView):
     def post(self, request: Request, slug: str, key_id: UUID) -> Response:
         """A new key with the same rights, habits, grants and budget; the old one works for the overlap longer."""
         key = _changeable(request, slug, key_id, Action.CHANGE)
+        require(request, find_tenant(request, slug), Action.CREATE, Object.KEY)  # in a suspended tenant nobody may
         values = self.parsed(RotationSerializer)
         new = services.rotate_api_key(
             key.pk,

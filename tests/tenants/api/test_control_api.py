@@ -92,6 +92,19 @@ def test_suspending_and_resuming(operator: APIClient, acme: Tenant) -> None:
     assert operator.post("/api/tenants/acme/resume/").json()["state"] == "active"
 
 
+@pytest.mark.shows("R146")
+def test_a_tenant_is_told_what_its_tier_means(operator: APIClient, acme: Tenant) -> None:
+    member = _member(acme, TenantRole.VIEWER)[1]
+    gold = {"traffic_class": "p0", "ttft_p99_seconds": 1.0, "latency_p99_seconds": 15.0, "availability": 0.999}
+    assert member.get("/api/tenants/acme/").json()["objectives"]["traffic_class"] == "p2"
+    before = member.get("/api/tenants/acme/")["etag"]
+    changed = operator.patch("/api/tenants/acme/", {"sla_tier": "gold"}, format="json", HTTP_IF_MATCH="*")
+    assert changed.json()["objectives"] == gold
+    answer = member.get("/api/tenants/acme/")
+    assert (answer.json()["objectives"], answer["etag"] != before) == (gold, True)
+    assert operator.get("/api/tenants/?sla_tier=gold").json()["results"][0]["objectives"] == gold
+
+
 def _told(answer: Any) -> dict[str, Any]:
     return {name: value for name, value in answer.json().items() if name != "request_id"}
 
@@ -182,6 +195,8 @@ def test_members_of_a_suspended_tenant_create_no_keys_but_revoke_them(acme: Tena
     set_tenant_state(acme.pk, TenantState.SUSPENDED, actor=SYSTEM)
     refused = client.post("/api/tenants/acme/keys/", {"name": "ci"}, format="json")
     assert (refused.status_code, refused.json()["detail"]) == (403, "This tenant is suspended.")
+    rotated = client.post(f"/api/tenants/acme/keys/{key.pk}/rotate/", {"overlap_seconds": 0}, format="json")
+    assert (rotated.status_code, rotated.json()["detail"]) == (403, "This tenant is suspended.")
     assert client.delete(f"/api/tenants/acme/keys/{key.pk}/").status_code == 204
 
 
