@@ -144,7 +144,7 @@ class KeySets:
     def _adopt(self, row: IssuerRow) -> _Held:
         """Of an issuer that was changed, the keys stay as long as their address does."""
         before, held = self._held.get(row.id), _Held(row)
-        if before is not None and (before.row.jwks_url, before.row.allow_private) == (row.jwks_url, row.allow_private):
+        if before is not None and _source(before.row) == _source(row):
             held.fetched, held.source = before.fetched, before.source
             held.fetched_at, held.tried_at, held.fetching = before.fetched_at, before.tried_at, before.fetching
             held.wanted, held.keys = before.wanted, _joined(held.pinned, held.fetched)
@@ -178,7 +178,7 @@ class KeySets:
         try:
             answer = await loop.run_in_executor(self._threads, lambda: self._fetcher.fetch(row.jwks_url, limits=limits))
             held = self._held.get(row.id)
-            if held is None or held.row.jwks_url != row.jwks_url:
+            if held is None or _source(held.row) != _source(row):
                 return
             if answer.status != 200:
                 logger.warning("token_keys_not_fetched", issuer_id=str(row.id), status=answer.status)
@@ -194,6 +194,11 @@ class KeySets:
             logger.warning("token_keys_not_fetched", issuer_id=str(row.id), reason=error.code, detail=str(error))
         except BadKeySet as error:
             logger.warning("token_keys_not_fetched", issuer_id=str(row.id), reason="bad_key_set", detail=str(error))
+
+
+def _source(row: IssuerRow) -> tuple[str, bool]:
+    """Where keys are fetched from, and whether that may be inside this network."""
+    return row.jwks_url, row.allow_private
 
 
 def _read_pinned(row: IssuerRow) -> KeySet | None:

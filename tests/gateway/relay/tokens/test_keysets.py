@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
 from core.clock import ManualClock
@@ -107,6 +108,18 @@ async def test_a_bad_answer_changes_nothing_and_does_not_count_as_fresh(body: st
         made.clock.advance(KEPT_SECONDS)
         await made.look()
         assert made.sets.get(made.row) is None
+
+
+async def test_keys_on_their_way_from_an_address_that_may_no_longer_be_private_are_dropped() -> None:
+    async with bench(msgspec.structs.replace(issuer_row(jwks_url=URL), allow_private=True)) as made:
+        made.address.go.clear()
+        made.sets.look()
+        now_public = msgspec.structs.replace(made.row, allow_private=False)
+        made.rows = [now_public]
+        assert made.sets.get(now_public) is None
+        made.address.go.set()
+        await made.settle()
+        assert made.sets.get(now_public) is None
 
 
 async def test_another_status_than_200_is_no_key_set() -> None:
