@@ -19,6 +19,7 @@ from gateway.relay.snapshot import Snapshot, digest_credential
 from gateway.relay.tokens.book import TokenBook
 from gateway.relay.tokens.claims import Claims
 from gateway.relay.tokens.verify import looks_like_token
+from tenants.policies.tiers import objectives_of
 from tenants.principal import Principal
 
 logger = structlog.get_logger(__name__)
@@ -128,6 +129,7 @@ class MachineAuthentication(BaseAuthentication):
             lineage=row.lineage,
             keep_alive=row.keep_alive,
             store_conversations=row.store_conversations,
+            traffic_class=objectives_of(tenant.sla_tier).traffic_class,
         )
 
     def _of_token(self, claims: Claims) -> Principal:
@@ -145,6 +147,7 @@ class MachineAuthentication(BaseAuthentication):
             rpm_limit=None,
             subject_id=claims.subject_id,
             expires_at=claims.expires_at,
+            traffic_class=objectives_of(tenant.sla_tier).traffic_class,
         )
 
     def authenticate_header(self, request: Any) -> str:

@@ -5,6 +5,8 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from tenants.policies.tiers import TrafficClass
+
 _SUBJECTS: Final = UUID("5d0c4b4e-6f1b-5b7e-9a52-6f7f2f0d8a11")
 
 
@@ -22,6 +24,7 @@ class Principal(msgspec.Struct, frozen=True):
     lineage: UUID | None = None  # of a key that others were rotated into, or that was: the first one's id
     keep_alive: bool = True  # comments may be sent while a stream has nothing to say
     store_conversations: bool = False
+    traffic_class: TrafficClass = TrafficClass.STANDARD  # of its requests, where the route says no other
 
     @property
     def is_authenticated(self) -> bool:

@@ -87,6 +87,13 @@ class _ModelList(msgspec.Struct):
     object: str = "list"
 
 
+def _with_class(request: SlimRequest, principal: Principal) -> SlimRequest:
+    """As urgent as its route says, else as its tenant's tier."""
+    if request.traffic_class is not None:
+        return request
+    return msgspec.structs.replace(request, traffic_class=principal.traffic_class)
+
+
 class Pipeline:
     """`door`: relay or drf."""
 
@@ -133,6 +140,7 @@ class Pipeline:
             if not self._authentication.knows(digest):
                 return None
             principal, _ = self._authentication.identify(digest)
+            request = _with_class(request, principal)
             if request.api not in ENGINE_PATHS:
                 return None
             action = action_of(request.api)
@@ -203,6 +211,7 @@ class Pipeline:
 
     async def _prepare(self, request: SlimRequest) -> Ready:
         principal = await self._authenticate(request)
+        request = _with_class(request, principal)
         action = action_of(request.api)
         self._permission.check_principal(principal, action)
         timeout = client_timeout_seconds(request.headers)

@@ -15,6 +15,7 @@ import msgspec
 from core.errors import GatehouseError
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.memory import Claim
+from tenants.policies.tiers import TrafficClass as TrafficClass
 from tenants.principal import Principal
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -33,14 +34,6 @@ class Api(StrEnum):
     COUNT_TOKENS = "count_tokens"  # of a Messages body; asked of engines as tokenize
     INFER = "infer"  # tensors, in the Open Inference Protocol
     REALTIME = "realtime"  # a turn of a conversation over a websocket; asked of engines as chat
-
-
-class TrafficClass(StrEnum):
-    """How urgent a request is; see DESIGN section 3, Queue."""
-
-    REALTIME = "p0"
-    STANDARD = "p1"
-    BACKGROUND = "p2"
 
 
 class Outcome(StrEnum):
@@ -69,7 +62,7 @@ class SlimRequest(msgspec.Struct, frozen=True):
     headers: Headers  # lower-case names
     body: bytes
     received_at: float  # monotonic seconds
-    traffic_class: TrafficClass = TrafficClass.STANDARD
+    traffic_class: TrafficClass | None = None  # None until it is known who asks: then as the tenant's tier has it
     claim: Claim | None = None  # what it holds of the process's memory; whoever reads more for it puts that there
 
 

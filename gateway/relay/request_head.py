@@ -36,7 +36,7 @@ def request_head(
     for name, value in request.headers:
         if name in _PASSED and _PASSED[name].fullmatch(value):
             trace += b"%b: %b\r\n" % (name, value)
-    if request.traffic_class is not TrafficClass.STANDARD:
+    if request.traffic_class is not None and request.traffic_class is not TrafficClass.STANDARD:
         trace += b"x-gatehouse-class: %b\r\n" % request.traffic_class.encode()
     return b"%b%bx-request-id: %b\r\nx-request-deadline-ms: %d\r\ncontent-length: %d\r\n%b\r\n" % (
         _fixed_head(method, endpoint.host, endpoint.port, endpoint.base_path + path, endpoint.authorization),

@@ -2,10 +2,24 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from core.api.filters import Query
 from tenants.models import SlaTier, Tenant, TenantState
+from tenants.policies.tiers import TrafficClass, objectives_of
+
+
+class ObjectivesSerializer(serializers.Serializer[Any]):
+    """What is aimed at for requests of a tier; see tenants.policies.tiers."""
+
+    traffic_class = serializers.ChoiceField(
+        choices=[one.value for one in TrafficClass],
+        help_text="How urgent its requests are where their route says nothing else; p0 goes first.",
+    )
+    ttft_p99_seconds = serializers.FloatField(help_text="99 of 100 streams have their first token within.")
+    latency_p99_seconds = serializers.FloatField(help_text="99 of 100 answers have ended within.")
+    availability = serializers.FloatField(help_text="The share of requests that do not fail for our reasons.")
 
 
 class TenantSerializer(serializers.ModelSerializer[Tenant]):
@@ -13,13 +27,19 @@ class TenantSerializer(serializers.ModelSerializer[Tenant]):
         source="parent.slug", read_only=True, allow_null=True, default=None, help_text="Whose department it is."
     )
 
+    objectives = serializers.SerializerMethodField(help_text="What its tier means.")
+
     class Meta:
         model = Tenant
         fields = (
-            "id", "slug", "name", "parent", "sla_tier", "time_zone", "state", "response_retention_days",
+            "id", "slug", "name", "parent", "sla_tier", "objectives", "time_zone", "state", "response_retention_days",
             "conversation_retention_days", "created_at",
         )  # fmt: skip
         read_only_fields = fields
+
+    @extend_schema_field(ObjectivesSerializer)
+    def get_objectives(self, tenant: Tenant) -> dict[str, Any]:
+        return dict(ObjectivesSerializer(objectives_of(tenant.sla_tier)).data)
 
 
 class TenantQuery(Query):

@@ -41,6 +41,7 @@ TO_ENGINES: Final = {
     "content-length",
     "x-request-id",
     "x-request-deadline-ms",
+    "x-gatehouse-class",
     "traceparent",
     "tracestate",
 }
@@ -60,6 +61,7 @@ def test_g26_nothing_of_the_client_but_its_trace_reaches_the_engine(case: Case, 
     assert request.header("authorization") == (f"Bearer {ENGINE_KEY}" if credential else None)
     assert request.header("traceparent") == TRACE
     assert request.header("x-request-id") == answer.request_id
+    assert request.header("x-gatehouse-class") == "p2"  # as the tenant's tier has it
     assert request.header("accept-encoding") == "identity"
     told = repr(request)
     for secret in (case.house.key.secret, "a-claim", "203.0.113.5"):

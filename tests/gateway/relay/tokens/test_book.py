@@ -18,6 +18,7 @@ from gateway.relay.snapshot import digest_credential
 from gateway.relay.tokens.book import TokenBook
 from gateway.relay.tokens.keysets import FEWEST_SECONDS, REFRESH_SECONDS, KeySets, KeysUnavailable
 from gateway.relay.tokens.verify import verify
+from tenants.policies.tiers import TrafficClass
 from tenants.principal import Principal, subject_uuid
 from tests.doubles.issuer import TokenMaker
 from tests.gateway.relay.tokens.issuers import TENANT, Address, issuer_row, snapshot_of
@@ -94,6 +95,7 @@ async def test_a_token_is_a_principal_without_a_key(counted: list[str]) -> None:
             rpm_limit=None,
             subject_id=subject_uuid(door.maker.issuer, "robot@example.test"),
             expires_at=NOW + 90,
+            traffic_class=TrafficClass.BACKGROUND,  # as the tenant's tier has it
         )
         assert principal.pk == principal.subject_id
         assert principal.limits_id is None
