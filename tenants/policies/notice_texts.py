@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
+from tenants.policies.money import amount_of
 from tenants.policies.notices import NoticeKind
 
 ENGLISH: Final = "en"
 CHINESE: Final = "zh-hans"
-_MILLION: Final = 1_000_000
+_CENT: Final = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +174,11 @@ def notice_text(kind: NoticeKind, payload: Mapping[str, Any], language: str) -> 
 
 
 def amount_text(metric: str, amount: int, currency: str = "", *, chinese: bool = False) -> str:
-    """`1,500 tokens`, or money (in millionths) as `12.34 EUR`."""
+    """`1,500 tokens`, or money (in millionths) as `12.34 EUR`; less than one of the currency in full."""
     if metric == "money":
-        return f"{amount / _MILLION:,.2f} {currency}".strip()
+        exact = Decimal(amount_of(amount))
+        shown = exact if abs(exact) < 1 else exact.quantize(_CENT, ROUND_HALF_UP)
+        return f"{shown:,f} {currency}".strip()
     return f"{amount:,} {_METRICS.get(metric, (metric, metric))[chinese]}"
 
 
