@@ -245,6 +245,12 @@ class Environment:
         "PEM file with certificates that engines behind https may be signed by, beside those that the system trusts.",
         default=None,
     )
+    outbound_ca_file: Path | None = setting(
+        "GATEHOUSE_OUTBOUND_CA_FILE",
+        "PEM file with certificates that issuers' key sets and webhooks behind https may be signed by, beside those "
+        "that the system trusts.",
+        default=None,
+    )
     realtime_idle_seconds: float = setting(
         "GATEHOUSE_REALTIME_IDLE_SECONDS",
         "Silence of a client after which its /v1/realtime connection is closed.",

@@ -20,7 +20,7 @@ from core.env import SettingsError
 from core.ids import uuid7
 from core.outbound import OutboundClient
 from core.telemetry import metrics
-from core.tls import engine_context
+from core.tls import engine_context, outbound_context
 from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.adopt import Adopter, ValkeyNotes
@@ -83,7 +83,8 @@ class RelayRuntime:
         self._environment = environment
         self._clock = SystemClock()
         self.snapshot = Snapshot()
-        self._keysets = KeySets(OutboundClient(), self.snapshot.issuers, clock=self._clock)
+        self._outbound = OutboundClient()
+        self._keysets = KeySets(self._outbound, self.snapshot.issuers, clock=self._clock)
         tokens = TokenBook(self.snapshot, self._keysets, time.time)
         self.authentication = MachineAuthentication(self.snapshot, time.time, tokens)
         self.permission = InferencePermission(self.snapshot, time.time)
@@ -149,6 +150,7 @@ class RelayRuntime:
         env = self._environment
         self.coalescer = self._build_coalescer()
         self.upstream.tls = engine_context(env.engine_ca_file)
+        self._outbound.tls = outbound_context(env.outbound_ca_file)
         engines()  # now, so that the first request does not wait for them, and broken plugins are told at the start
         try:
             spool = Spool.create(env.var_dir / SPOOL_FOLDER, uuid7(), cap_bytes=env.spool_cap_bytes)

@@ -172,7 +172,7 @@ def resolve_name(host: str, port: int) -> list[str]:
 
 
 class OutboundClient:
-    """Fetches. `clock` is monotonic seconds; `tls` trusts what the system trusts where none is given."""
+    """Fetches. `clock` is monotonic seconds; `tls` trusts what the system trusts where none is given or set."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class OutboundClient:
         resolve: Resolve = resolve_name,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tls = tls or ssl.create_default_context()
+        self.tls = tls or ssl.create_default_context()
         self._resolve = resolve
         self._clock = clock
 
@@ -250,7 +250,7 @@ class OutboundClient:
                 if not target.tls:
                     return raw
                 raw.settimeout(deadline.left())
-                return self._tls.wrap_socket(raw, server_hostname=target.host)
+                return self.tls.wrap_socket(raw, server_hostname=target.host)
             except OSError as error:
                 raw.close()
                 failure = error

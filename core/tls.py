@@ -1,4 +1,4 @@
-"""How this house speaks TLS to engines: certificate and host name are always verified."""
+"""How this house speaks TLS to others: certificate and host name are always verified."""
 
 import ssl
 from functools import lru_cache
@@ -9,21 +9,29 @@ from core.env import SettingsError
 
 @lru_cache(maxsize=4)
 def engine_context(ca_file: Path | None) -> ssl.SSLContext:
-    """Trusts what the system trusts and, where given, the certificates in `ca_file` (PEM) too. HTTP/1.1 only.
+    """For engines. Trusts what the system trusts and, where given, the certificates in `ca_file` (PEM) too.
 
-    Read once in a process. Raises SettingsError for a file that cannot be read or holds no certificate.
+    HTTP/1.1 only. Read once in a process. Raises SettingsError for a file that cannot be read or holds no certificate.
     """
+    return _context("GATEHOUSE_ENGINE_CA_FILE", ca_file)
+
+
+@lru_cache(maxsize=4)
+def outbound_context(ca_file: Path | None) -> ssl.SSLContext:
+    """The same for addresses that people typed in: key sets of issuers, webhooks."""
+    return _context("GATEHOUSE_OUTBOUND_CA_FILE", ca_file)
+
+
+def _context(setting: str, ca_file: Path | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     if ca_file is not None:
         try:
             context.load_verify_locations(cafile=ca_file)
         except ssl.SSLError as error:
-            raise SettingsError(f"GATEHOUSE_ENGINE_CA_FILE={str(ca_file)!r} holds no PEM certificate") from error
+            raise SettingsError(f"{setting}={str(ca_file)!r} holds no PEM certificate") from error
         except OSError as error:
-            raise SettingsError(
-                f"GATEHOUSE_ENGINE_CA_FILE={str(ca_file)!r} cannot be read: {error.strerror or error}"
-            ) from error
+            raise SettingsError(f"{setting}={str(ca_file)!r} cannot be read: {error.strerror or error}") from error
     return context
 
 

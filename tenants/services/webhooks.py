@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from core.ids import uuid7
 from core.outbound import OutboundClient, OutboundError, OutboundLimits
+from core.tls import outbound_context
 from tenants.actor import SYSTEM, Actor
 from tenants.models import Channel, Delivery, Notice, Tenant, Webhook
 from tenants.policies.deliveries import DeliveryState
@@ -40,8 +41,8 @@ class NewSecret:
 
 @cache
 def outbound_client() -> OutboundClient:
-    """One for the process: it reads the certificates that the system trusts."""
-    return OutboundClient()
+    """One for the process: it reads the certificates that are trusted. Raises SettingsError."""
+    return OutboundClient(tls=outbound_context(settings.GATEHOUSE.outbound_ca_file))
 
 
 def outbound_limits(total_seconds: float = _POST_SECONDS) -> OutboundLimits:

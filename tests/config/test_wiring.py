@@ -11,8 +11,10 @@ from django.db import connection
 from config.environment import Environment, environment
 from config.wiring import SPOOL_FOLDER, build_drain, build_relay_runtime, build_web_runtime
 from core.env import SettingsError
+from core.tls import outbound_context
 from tenants.actor import SYSTEM
 from tenants.services import create_tenant
+from tests.doubles.authority import Authority
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -73,6 +75,24 @@ def test_a_drain_ends_when_told_to(settings_here: Environment) -> None:
 async def test_a_wrong_ca_file_stops_the_start_with_a_sentence(settings_here: Environment, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"GATEHOUSE_ENGINE_CA_FILE=.* cannot be read: No such file"):
         await build_relay_runtime(replace(settings_here, engine_ca_file=tmp_path / "none.pem")).start()
+
+
+async def test_a_wrong_ca_file_for_key_sets_stops_the_start_too(settings_here: Environment, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"GATEHOUSE_OUTBOUND_CA_FILE=.* cannot be read: No such file"):
+        await build_relay_runtime(replace(settings_here, outbound_ca_file=tmp_path / "none.pem")).start()
+
+
+async def test_key_sets_are_fetched_with_the_certificates_of_the_setting(
+    settings_here: Environment, tmp_path: Path
+) -> None:
+    ca_file = Authority(tmp_path).ca_file
+    runtime = build_web_runtime(
+        replace(settings_here, valkey_state_url=None, valkey_scratch_url=None, outbound_ca_file=ca_file)
+    )
+    await runtime.start()
+    assert runtime._keysets._fetcher is runtime._outbound
+    assert runtime._outbound.tls is outbound_context(ca_file)
+    await runtime.stop()
 
 
 async def test_engines_behind_https_are_verified(settings_here: Environment) -> None:

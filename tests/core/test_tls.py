@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.env import SettingsError
-from core.tls import engine_context
+from core.tls import engine_context, outbound_context
 from tests.doubles.authority import Authority
 
 
@@ -32,3 +32,5 @@ def test_a_bad_file_is_named_in_a_sentence(tmp_path: Path, content: str | None) 
         engine_context(file)
     with pytest.raises(SettingsError, match="cannot be read"):
         engine_context(tmp_path)
+    with pytest.raises(SettingsError, match="GATEHOUSE_OUTBOUND_CA_FILE"):
+        outbound_context(file)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -26,6 +27,8 @@ from tenants.policies.deliveries import DISABLE_SECONDS, GIVE_UP_SECONDS
 from tenants.policies.notices import NoticeKind
 from tenants.services import deliveries, webhooks
 from tenants.services.deliveries import (
+    Delivered,
+    NotDelivered,
     Outcome,
     Post,
     Senders,
@@ -34,7 +37,9 @@ from tenants.services.deliveries import (
     send_due_deliveries,
 )
 from tenants.services.notices import raise_notice
-from tenants.services.senders import SENDERS
+from tenants.services.senders import SENDERS, post_message
+from tests.doubles.authority import Authority
+from tests.doubles.raw_server import answering, raw_server
 from tests.doubles.receiver import Received, Receiver
 from tests.factories import make_tenant
 from tests.waiting import wait_until
@@ -350,6 +355,23 @@ def test_a_name_that_came_to_stand_for_an_inner_address_is_not_posted_to(
     send()
     assert receiver.received == []
     assert "inside this network" in Delivery.objects.get().last_error
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_certificate_of_the_settings_authority_is_accepted(settings: Settings, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with raw_server(answering(b"thanks"), tls=authority.server("IP:127.0.0.1")) as server:
+        post = Post(url=f"https://127.0.0.1:{server.port}/", headers={}, body=b"{}")
+        webhooks.outbound_client.cache_clear()
+        try:
+            refused = post_message(post)
+            settings.GATEHOUSE = dataclasses.replace(settings.GATEHOUSE, outbound_ca_file=authority.ca_file)
+            webhooks.outbound_client.cache_clear()
+            assert isinstance(post_message(post), Delivered)
+        finally:
+            webhooks.outbound_client.cache_clear()
+    assert isinstance(refused, NotDelivered)
+    assert "certificate" in refused.error
 
 
 @pytest.mark.parametrize("events", [["nothing"], ["key_expiring", ""]])
