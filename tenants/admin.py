@@ -53,6 +53,9 @@ class PersonAdmin(BreakGlassAdmin, _UserAdmin):
         (None, {"classes": ("wide",), "fields": ("email", "password1", "password2", "platform_role")}),
     )
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # the control API erases people, with all that stands elsewhere
+
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         obj.is_staff = obj.is_superuser = obj.platform_role == PlatformRole.SUPERUSER
         if {"platform_role", "is_active"} & set(form.changed_data):  # as the service does it
@@ -78,12 +81,12 @@ class TenantAdmin(BreakGlassAdmin):
     search_fields = ("slug", "name")
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        if db_field.name == "response_retention_days":
+        if db_field.name in ("response_retention_days", "conversation_retention_days"):
             kwargs["max_value"] = MOST_RETENTION_DAYS  # as the service has it; the column holds more
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # its usage and audit rows stay: a tenant is suspended
+        return False  # the control API erases one, with all that stands elsewhere
 
     def changed_by(self, obj: Tenant) -> Iterable[tuple[Section, UUID]]:
         limits = obj.limits.order_by("pk").values_list("pk", flat=True)  # their days and months are of its zone

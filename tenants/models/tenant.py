@@ -142,6 +142,11 @@ class Tenant(TimeOrderedModel):
     def __str__(self) -> str:
         return self.name
 
+    def clean(self) -> None:
+        """What a form, unlike the services, would let through."""
+        if self.erasing_at is not None and self.state != TenantState.SUSPENDED:
+            raise ValidationError({"state": "This tenant is being erased."})
+
 
 class Membership(TimeOrderedModel):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")

@@ -6,13 +6,14 @@ from uuid import UUID, uuid4
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
+from django.utils import timezone
 from pytest_django import Settings
 
 from core.epochs import Section, current_epoch, read_changes
 from gpupool.models import VersionState
 from tenants.actor import SYSTEM
 from tenants.breakglass import NewestRows
-from tenants.models import AuditEvent, Grant, PlatformRole, PrincipalKind, TenantRole, UsageRecord, User
+from tenants.models import AuditEvent, Grant, PlatformRole, PrincipalKind, Tenant, TenantRole, UsageRecord, User
 from tenants.services.ledger import record_usage
 from tenants.services.limits import create_limit
 from tests.factories import (
@@ -150,8 +151,9 @@ def test_tenants_are_suspended_and_not_deleted(root: Client) -> None:
     assert root.post(f"/backoffice/tenants/tenant/{acme.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
+@pytest.mark.parametrize("field", ["response_retention_days", "conversation_retention_days"])
 @pytest.mark.parametrize(("days", "status"), [("3650", 302), ("3651", 200), ("-1", 200)])
-def test_responses_are_kept_no_longer_than_the_service_allows(root: Client, days: str, status: int) -> None:
+def test_nothing_is_kept_longer_than_the_service_allows(root: Client, field: str, days: str, status: int) -> None:
     acme = make_tenant()
     form = {
         "slug": acme.slug,
@@ -159,11 +161,22 @@ def test_responses_are_kept_no_longer_than_the_service_allows(root: Client, days
         "sla_tier": acme.sla_tier,
         "time_zone": "UTC",
         "state": acme.state,
-        "response_retention_days": days,
+        "response_retention_days": "30",
+        "conversation_retention_days": "30",
+        field: days,
     }
     assert root.post(f"/backoffice/tenants/tenant/{acme.pk}/change/", form).status_code == status
     acme.refresh_from_db()
-    assert acme.response_retention_days == (int(days) if status == 302 else 30)
+    assert getattr(acme, field) == (int(days) if status == 302 else 30)
+
+
+def test_a_tenant_that_is_being_erased_is_not_resumed_by_hand(root: Client) -> None:
+    acme = make_tenant()
+    Tenant.objects.filter(pk=acme.pk).update(state="suspended", erasing_at=timezone.now())
+    form = {"slug": acme.slug, "name": acme.name, "sla_tier": acme.sla_tier, "time_zone": "UTC", "state": "active"}
+    form |= {"response_retention_days": "30", "conversation_retention_days": "30"}
+    answer = root.post(f"/backoffice/tenants/tenant/{acme.pk}/change/", form)
+    assert "being erased" in answer.content.decode()
 
 
 @pytest.mark.parametrize("path", ["auth/group/", "authtoken/tokenproxy/"])
@@ -198,7 +211,7 @@ def test_a_zone_changed_by_hand_reaches_the_tenants_limits_and_its_parent_stays(
     before = current_epoch(Section.LIMITS)
     form = {
         "slug": tenant.slug, "name": "New", "parent": str(other.pk), "sla_tier": "gold", "time_zone": "Asia/Tokyo",
-        "state": "active", "response_retention_days": "30",
+        "state": "active", "response_retention_days": "30", "conversation_retention_days": "30",
     }  # fmt: skip
     assert root.post(f"/backoffice/tenants/tenant/{tenant.pk}/change/", form).status_code == 302
     tenant.refresh_from_db()
