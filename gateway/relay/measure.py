@@ -15,6 +15,7 @@ _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal", 
 _STRING, _ARRAY, _OBJECT = b'"[{'
 _TEXTS: Final = frozenset({_STRING, _ARRAY, _OBJECT})
 _CHOICES: Final = ("best_of", "n_cmpl")  # engines' own words for more answers than are told
+_VECTORS: Final = "prompt_embeds"  # vLLM's; each has more bytes than tokens
 _TOOLS: Final = ("tools", "functions")
 _SELDOM: Final = frozenset({"chat_template", LLAMACPP_MAX, *_CHOICES, *_TOOLS})
 _RERANK_TOKENS: Final = 128
@@ -50,6 +51,8 @@ def measure(work: Work) -> Size:
             return _rerank(body, parsed)
         case Api.COMPLETIONS:
             prompts, media = _texts(body, parsed.spans.get("prompt"))
+            if (vectors := parsed.spans.get(_VECTORS)) is not None and not body.startswith(b"null", vectors[2]):
+                prompts += _texts(body, vectors)[0]
             return _generated(body, parsed, prompts, 0, media)
         case _:
             messages, media = _conversation(body, parsed.spans.get("messages"))

@@ -39,6 +39,12 @@ def test_a_chat_has_messages_and_answers() -> None:
     assert size(Api.CHAT, messages=[HELLO], tools=[TOOL]).tools_bytes == len(json.dumps([TOOL]))
 
 
+@pytest.mark.parametrize(("embeds", "prompts"), [("AAAA", 2), (["AAAA", "BBBB"], 3), (None, 1)])
+def test_prompts_that_are_given_as_vectors_are_answered_besides(embeds: Any, prompts: int) -> None:
+    found = size(Api.COMPLETIONS, prompt="a", prompt_embeds=embeds)
+    assert found.prompts == prompts
+
+
 @pytest.mark.parametrize(
     ("content", "media"),
     [
