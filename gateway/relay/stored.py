@@ -122,7 +122,7 @@ class StoredResponses:
         if rest == "cancel":
             return await self._cancel(self._store, reader, response_id)
         if method == "DELETE":
-            await self._store.delete(reader, response_id, key_id=principal.pk, request_id=request.request_id)
+            await self._store.delete(reader, response_id, principal=principal, request_id=request.request_id)
             return msgspec.json.encode({"id": response_name(response_id), "object": "response", "deleted": True})
         if parse_qs(query.decode("latin-1")).get("stream", ["false"])[-1] == "true":
             raise InvalidRequest("A stored response cannot be streamed again: it is told whole.", param="stream")

@@ -21,7 +21,8 @@ from gateway.relay.dialects.response_store import (
     Turn,
 )
 from gateway.services.lanes import DatabaseLanes
-from tenants.actor import Actor
+from tenants.actor import Actor, machine_actor
+from tenants.principal import Principal
 from tenants.services import record_audit
 
 DEADLINE_SECONDS: Final = 2.0
@@ -72,8 +73,8 @@ class DatabaseResponseStore:
     async def input_items(self, reader: Reader, response_id: UUID) -> bytes:
         return await self._read(lambda: _json(_rows(reader, response_id), "input"))
 
-    async def delete(self, reader: Reader, response_id: UUID, *, key_id: UUID, request_id: UUID) -> None:
-        actor = Actor("key", key_id, str(request_id))
+    async def delete(self, reader: Reader, response_id: UUID, *, principal: Principal, request_id: UUID) -> None:
+        actor = machine_actor(principal.key_id, principal.subject_id, request_id=request_id)
         await self._lanes.call(lambda: _delete(reader, response_id, actor), read_only=False)
 
     async def aclose(self) -> None:

@@ -18,7 +18,7 @@ from gpupool.policies.training import AUTO, JobState
 from gpupool.services.training_files import Whose, create_training_file, delete_training_file
 from gpupool.services.training_jobs import JobWish, cancel_fine_tuning_job, create_fine_tuning_job
 from gpupool.training.settings import TrainingSettings
-from tenants.actor import Actor
+from tenants.actor import Actor, machine_actor
 
 DEADLINE_SECONDS: Final = 15.0
 _LANES: Final = 2
@@ -158,7 +158,7 @@ def _whose(caller: Caller) -> Whose:
 
 
 def _actor(caller: Caller) -> Actor:
-    return Actor("key", _whose(caller).actor_id, str(caller.request_id))
+    return machine_actor(caller.key_id, caller.subject_id, request_id=caller.request_id)
 
 
 def _one_file(caller: Caller, file_id: UUID) -> TrainingFile:

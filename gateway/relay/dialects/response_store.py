@@ -6,6 +6,7 @@ from uuid import UUID
 import msgspec
 
 from core.errors import InvalidRequest, Unavailable
+from tenants.principal import Principal
 
 
 class ResponseStoreUnavailable(Unavailable):
@@ -85,7 +86,7 @@ class ResponseStore(Protocol):
     async def input_items(self, reader: Reader, response_id: UUID) -> bytes:
         """The items of its own request, a JSON array. Raises ResponseNotFound."""
 
-    async def delete(self, reader: Reader, response_id: UUID, *, key_id: UUID, request_id: UUID) -> None:
+    async def delete(self, reader: Reader, response_id: UUID, *, principal: Principal, request_id: UUID) -> None:
         """Delete it and write who did. Raises ResponseNotFound."""
 
 

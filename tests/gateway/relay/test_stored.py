@@ -25,7 +25,7 @@ class OneResponse:
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
-        self.deleted_by: list[tuple[UUID, UUID]] = []
+        self.deleted_by: list[tuple[Principal, UUID]] = []
 
     async def get(self, reader: Reader, response_id: UUID) -> bytes:
         self._check(reader, response_id)
@@ -35,9 +35,9 @@ class OneResponse:
         self._check(reader, response_id)
         return json.dumps(ITEMS).encode()
 
-    async def delete(self, reader: Reader, response_id: UUID, *, key_id: UUID, request_id: UUID) -> None:
+    async def delete(self, reader: Reader, response_id: UUID, *, principal: Principal, request_id: UUID) -> None:
         self._check(reader, response_id)
-        self.deleted_by.append((key_id, request_id))
+        self.deleted_by.append((principal, request_id))
 
     def _check(self, reader: Reader, response_id: UUID) -> None:
         self.readers.append(reader)
@@ -87,7 +87,7 @@ async def test_a_response_is_read_and_deleted_within_what_the_tenant_keeps() -> 
         "deleted": True,
     }
     assert store.readers[0] == Reader(PRINCIPAL.tenant_id, 1_000_000.0 - 2 * 86_400)
-    assert store.deleted_by[0][0] == PRINCIPAL.key_id
+    assert store.deleted_by[0][0] == PRINCIPAL
 
 
 @pytest.mark.parametrize(

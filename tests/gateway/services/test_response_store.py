@@ -27,11 +27,15 @@ from gateway.relay.dialects.response_store import (
 )
 from gateway.services.response_retention import delete_expired_responses
 from gateway.services.response_store import DatabaseResponseStore
+from tenants.models import AuditEvent
+from tenants.principal import Principal
 from tests.factories import make_tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TENANT = uuid4()
+KEY = Principal(TENANT, "acme", uuid4(), frozenset({"infer"}), (), None)
+SUBJECT = Principal(TENANT, "acme", None, frozenset({"infer"}), (), None, subject_id=uuid4())
 ANYTIME = Reader(TENANT, 0.0)
 DEADLINE_SECONDS = 0.3
 
@@ -87,9 +91,20 @@ async def test_a_conversation_has_bounds(store: DatabaseResponseStore) -> None:
 
 async def test_half_a_conversation_is_none(store: DatabaseResponseStore) -> None:
     ids = await put_chain(store, 3)
-    await store.delete(ANYTIME, ids[0], key_id=uuid4(), request_id=uuid4())
+    await store.delete(ANYTIME, ids[0], principal=KEY, request_id=uuid4())
     with pytest.raises(ResponseNotFound):
         await store.load_chain(ANYTIME, ids[-1], most_responses=9, most_bytes=100_000)
+
+
+@pytest.mark.parametrize(("principal", "kind"), [(KEY, "key"), (SUBJECT, "subject")])
+async def test_who_deleted_a_response_is_named_as_what_it_is(
+    store: DatabaseResponseStore, principal: Principal, kind: str
+) -> None:
+    response, request_id = new(), uuid4()
+    await store.put(response)
+    await store.delete(ANYTIME, response.id, principal=principal, request_id=request_id)
+    event = await AuditEvent.objects.aget(request_id=str(request_id))
+    assert (event.action, event.actor_kind, event.actor_id) == ("response.deleted", kind, principal.pk)
 
 
 async def test_nothing_is_read_for_another_tenant_or_from_before_its_time(store: DatabaseResponseStore) -> None:
@@ -104,7 +119,7 @@ async def test_nothing_is_read_for_another_tenant_or_from_before_its_time(store:
         with pytest.raises(ResponseNotFound):
             await store.load_chain(reader, response.id, most_responses=9, most_bytes=100_000)
         with pytest.raises(ResponseNotFound):
-            await store.delete(reader, response.id, key_id=uuid4(), request_id=uuid4())
+            await store.delete(reader, response.id, principal=KEY, request_id=uuid4())
         assert await store.load(reader, [response.id], most_bytes=100_000) == []
 
 
