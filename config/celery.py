@@ -34,6 +34,7 @@ app.conf.update(
             "options": {"expires": 60.0},
         },
         "tell-what-comes": {"task": "tenants.tasks.tell_what_comes", "schedule": 3600.0},
+        "tell-forecasts": {"task": "tenants.tasks.tell_forecasts", "schedule": 3600.0, "options": {"expires": 3600.0}},
         "end-what-is-over": {"task": "tenants.tasks.end_what_is_over", "schedule": 60.0, "options": {"expires": 60.0}},
         "prune-deliveries": {"task": "tenants.tasks.prune_deliveries", "schedule": 86_400.0},
         "ensure-partitions": {"task": "tenants.tasks.ensure_partitions", "schedule": 3600.0},

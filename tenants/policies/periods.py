@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -72,6 +73,15 @@ def month_period(zone: str, month: str) -> Period:
         raise ValueError("A month is one of this century, written like 2026-11.")
     # The middle of a month is in it wherever one is.
     return period_at("month", zone, datetime(int(years), int(number), 15, tzinfo=UTC).timestamp())
+
+
+@lru_cache(maxsize=1024)  # asked for each budget anew, of few zones
+def last_days(zone: str, today: float, days: int) -> tuple[float, ...]:
+    """When each of the `days` days before the one that begins at `today` began, and `today`; oldest first."""
+    starts = [today]
+    for _ in range(days):
+        starts.append(period_at("day", zone, starts[-1] - 1).start)
+    return tuple(reversed(starts))
 
 
 def hours_that_days_share(zone: str, now: float) -> set[int]:

@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.models import DateTimeField, F, Func, IntegerField, Q, QuerySet, Sum, Value
 
 from tenants.models import Limit, Metric, Tenant, UsageHour, UsageMinute
-from tenants.policies.periods import Period, period_at
+from tenants.policies.periods import Period, last_days, period_at
 from tenants.reads.keys import keys_under_limits_of
 
 _HOUR: Final = timedelta(hours=1)
@@ -89,9 +89,7 @@ def used_daily(limit: Limit, now: datetime, *, days: int) -> dict[date, int]:
     By hours: in a zone that is half an hour off, a day is taken to begin at the next whole hour.
     """
     zone = zone_of(limit)
-    starts = [period_at("day", zone, now.timestamp()).start]
-    for _ in range(days):
-        starts.insert(0, period_at("day", zone, starts[0] - 1).start)
+    starts = last_days(zone, period_at("day", zone, now.timestamp()).start, days)
     edges = [datetime.fromtimestamp(start, UTC) for start in starts]
     bucket = Func(
         F("hour"),

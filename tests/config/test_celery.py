@@ -12,6 +12,7 @@ from tenants.tasks import (
     prune_marks,
     send_deliveries,
     tell_active_budgets,
+    tell_forecasts,
     tell_what_comes,
 )
 
@@ -37,7 +38,13 @@ def test_tasks_may_run_twice() -> None:
         prune_deliveries,
         tell_active_budgets,
         tell_refusing_budgets,
+        tell_forecasts,
         tell_what_comes,
         end_what_is_over,
     ):
         assert (task(), task()) == (0, 0)
+
+
+def test_forecasts_of_ten_thousand_tenants_keep_no_warning_back() -> None:
+    """They take minutes; what ends soon is another task, and the usual bound of a task is not theirs."""
+    assert tell_forecasts.time_limit > 10 * app.conf.task_time_limit
