@@ -6,9 +6,11 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from django.core.exceptions import ObjectDoesNotExist
+from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views import defaults
+from psycopg.errors import DeadlockDetected
 from rest_framework.exceptions import APIException, NotFound, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
@@ -59,6 +61,8 @@ def render_problem(error: Exception, context: dict[str, Any]) -> Response | None
         error = _ConflictProblem(error.message)
     elif isinstance(error, ObjectDoesNotExist):
         error = NotFound()
+    elif isinstance(error, OperationalError) and isinstance(error.__cause__, DeadlockDetected):
+        error = _ConflictProblem("Others changed what this is about at the same moment: nothing was done, try again.")
     response = exception_handler(error, context)
     if response is None:
         return None

@@ -1,11 +1,12 @@
 """Two who change the same thing at once in different ways: the second waits and is told, and neither fails."""
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from rest_framework.test import APIClient
 
 from tenants.actor import SYSTEM
@@ -65,6 +66,28 @@ def test_a_role_is_changed_while_the_member_is_removed() -> None:
     )
     assert answer.status_code == 404
     assert not Membership.objects.filter(user=bea).exists()
+
+
+def test_where_locks_are_taken_crosswise_all_the_same_it_is_a_conflict() -> None:
+    first, second = make_tenant(), make_tenant()
+    root = make_user(platform_role=PlatformRole.SUPERUSER)
+
+    def crosswise() -> Any:
+        with transaction.atomic():
+            lock(Tenant.objects.filter(pk=second.pk))()
+            answer = patch(root, f"/api/tenants/{first.slug}/", {"name": "x"})
+            transaction.set_rollback(True)
+            return answer
+
+    def then() -> None:
+        with contextlib.suppress(OperationalError), transaction.atomic():  # one of the two is told
+            lock(Tenant.objects.filter(pk=second.pk))()
+
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL deadlock_timeout = '30s'")  # so that the other one is
+        answer = beside(lock(Tenant.objects.filter(pk=first.pk)), crosswise, then)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:gatehouse:problem:conflict")
 
 
 def test_two_superusers_are_changed() -> None:
