@@ -25,6 +25,7 @@ _AGE: Final = "deletes what is past its time, by a rule that everybody knows"
 _PART: Final = "part of a write that is audited by its callers, which are told apart by more than their names"
 
 EXEMPT: Final[Mapping[str, str]] = {
+    "gateway.services.conversation_store.put_conversation": "what applications store themselves, by their requests",
     "gateway.services.drain.recover": _LEDGER,
     "gateway.services.engine_counters._note": _MEASURED,
     "gateway.services.engine_counters.reconcile_engines": _MEASURED,

@@ -37,7 +37,7 @@ class Asker:
 
     def post(self, path: str, body: Any, *, twice: bool = True) -> Any:
         said = json.dumps(body)
-        key = {"idempotency-key": f"{path} {said}"[:200]}
+        key = {"idempotency-key": f"{path}{said}".replace(" ", "")[:200]}
         first = self._client.post(path, said, content_type="application/json", headers=key)
         if twice:
             again = self._client.post(path, said, content_type="application/json", headers=key)
