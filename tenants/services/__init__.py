@@ -32,7 +32,6 @@ from tenants.services.tenants import (
     add_member,
     create_tenant,
     create_user,
-    set_response_retention,
     set_tenant_state,
 )
 
@@ -77,7 +76,6 @@ __all__ = [
     "revoke_api_key",
     "roles_given_by",
     "rotate_api_key",
-    "set_response_retention",
     "set_tenant_state",
     "use_login_link",
     "withdraw_invitation",

@@ -80,30 +80,6 @@ def set_tenant_state(tenant_id: UUID, state: TenantState, *, actor: Actor) -> Te
 
 
 @transaction.atomic
-def set_response_retention(tenant: Tenant, days: int, *, actor: Actor) -> Tenant:
-    """How many days answers of the Responses API are kept, 0 for not at all; shortening hides older ones at once.
-
-    Raises InvalidInput.
-    """
-    if not 0 <= days <= MOST_RETENTION_DAYS:
-        raise InvalidInput("response_retention_days", f"Give 0 to {MOST_RETENTION_DAYS} days.")
-    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
-    if tenant.response_retention_days != days:
-        before, tenant.response_retention_days = tenant.response_retention_days, days
-        tenant.save(update_fields=["response_retention_days"])
-        record_audit(
-            "tenant.response_retention_changed",
-            subject=tenant,
-            actor=actor,
-            tenant_id=tenant.pk,
-            before={"days": before},
-            after={"days": days},
-        )
-        bump_epoch(Section.GRANTS, tenant.pk)
-    return tenant
-
-
-@transaction.atomic
 def create_user(
     *,
     email: str,

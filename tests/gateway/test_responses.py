@@ -18,7 +18,8 @@ from gateway.models import StoredResponse
 from gateway.services.response_retention import delete_expired_responses
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, Tenant
-from tenants.services import grant_model, set_response_retention
+from tenants.services import grant_model
+from tenants.services.departments import change_tenant
 from tests.doubles.engine import DONE, EngineDouble, Received, Script, Wire, answers, event, streams
 from tests.gateway.test_database_away import database_away
 from tests.house import TestHouse
@@ -321,7 +322,7 @@ def test_a_tenant_without_retention_keeps_nothing(rooms: Rooms) -> None:
     client = rooms.client(make_key(rooms.forgetful, "one").secret)
     kept = client.responses.create(model="double", input="x")
     assert StoredResponse.objects.filter(tenant_id=rooms.forgetful.pk).count() == 1
-    set_response_retention(rooms.forgetful, 0, actor=SYSTEM)
+    change_tenant(rooms.forgetful.pk, response_retention_days=0, actor=SYSTEM)
 
     def told() -> Any:
         return client.responses.create(model="double", input="x").store  # type: ignore[attr-defined]

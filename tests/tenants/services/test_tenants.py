@@ -14,9 +14,9 @@ from tenants.services import (
     create_user,
     grant_model,
     remove_grant,
-    set_response_retention,
     set_tenant_state,
 )
+from tenants.services.departments import change_tenant
 
 pytestmark = pytest.mark.django_db
 
@@ -122,15 +122,18 @@ def test_a_wrong_grant_is_refused(pattern: str, actions: list[str], field: str) 
 def test_retention_is_audited_and_published_once() -> None:
     tenant = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
     before = current_epoch(Section.GRANTS)
-    assert set_response_retention(tenant, 7, actor=SYSTEM).response_retention_days == 7
-    set_response_retention(tenant, 7, actor=SYSTEM)
+    assert change_tenant(tenant.pk, response_retention_days=7, actor=SYSTEM).response_retention_days == 7
+    change_tenant(tenant.pk, response_retention_days=7, actor=SYSTEM)
     assert current_epoch(Section.GRANTS) == before + 1
-    audit = AuditEvent.objects.get(action="tenant.response_retention_changed")
-    assert (audit.tenant_id, audit.before, audit.after) == (tenant.pk, {"days": 30}, {"days": 7})
+    audit = AuditEvent.objects.get(action="tenant.changed")
+    field = "response_retention_days"
+    assert (audit.tenant_id, audit.before, audit.after) == (tenant.pk, {field: 30}, {field: 7})
 
 
 @pytest.mark.parametrize("days", [-1, 3651])
 def test_a_retention_out_of_bounds_is_refused(days: int) -> None:
     with pytest.raises(InvalidInput) as refused:
-        set_response_retention(create_tenant(slug="acme", name="Acme", actor=SYSTEM), days, actor=SYSTEM)
+        change_tenant(
+            create_tenant(slug="acme", name="Acme", actor=SYSTEM).pk, response_retention_days=days, actor=SYSTEM
+        )
     assert refused.value.field == "response_retention_days"
