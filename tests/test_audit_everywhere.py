@@ -34,6 +34,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "gateway.services.response_store._put": "what applications store themselves, by their requests",
     "gpupool.services.fleet.compact_store_events": _AGE,
     "gpupool.services.instances.explain_waiting": "nothing changes but the explanation",
+    "gpupool.services.training_files._drop_unused": "deletes bytes that no row has, and no row",
     "tenants.services.configuration.erase_history": _PART,
     "tenants.services.configuration.prune_history": _AGE,
     "tenants.services.deliveries.claim_due": _QUEUE,

@@ -33,10 +33,6 @@ class Whose:
     key_id: UUID | None
     subject_id: UUID | None
 
-    @property
-    def actor_id(self) -> UUID:
-        return self.key_id or self.subject_id or self.tenant_id
-
 
 @transaction.atomic
 def create_training_file(

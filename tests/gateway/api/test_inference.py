@@ -108,9 +108,10 @@ def test_every_operation_has_a_name_of_its_own(schema: dict[str, Any]) -> None:
 def test_bodies_are_json_and_nothing_else(schema: dict[str, Any], client: Client, db: None) -> None:
     taken = {
         media
-        for path in schema["paths"].values()
+        for address, path in schema["paths"].items()
         for operation in path.values()
         for media in operation.get("requestBody", {}).get("content", {})
+        if address != "/v1/files"  # uploads, as OpenAI has them
     }
     assert taken == {"application/json"}
     client.force_login(person("olga", platform_role="operator"))
