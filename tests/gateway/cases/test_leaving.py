@@ -53,7 +53,7 @@ def test_g06_before_any_byte_was_told(case: Case) -> None:
     wait_until(lambda: len(served.received) == 1, "the engine was asked")
     leave(client, case, served)
     row = case.row_of(served.name)
-    assert (row.usage_source, row.attempts) == ("none", 1)
+    assert (row.usage_source, row.output_tokens, row.attempts) == ("estimated", None, 1)
 
 
 @pytest.mark.shows("G6")

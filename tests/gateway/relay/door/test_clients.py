@@ -59,7 +59,8 @@ async def test_a_client_that_leaves_closes_the_engines_connection(
         await until(lambda: engine.open == 0, seconds=1.0)
         settlement = (await house.settled())[0]
         assert (settlement.outcome, settlement.status) == (outcome, 200 if told else 499)
-        assert settlement.usage.source is (UsageSource.ESTIMATED if told else UsageSource.NONE)
+        assert settlement.usage.source is UsageSource.ESTIMATED
+        assert (settlement.usage.output_tokens is None) is not told
         assert house.pipeline.picker.in_flight == 0
         assert house.pipeline.picker.failed == []
         assert house.door.in_flight == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.relay import attempt as attempt_module
+from gateway.relay import engine_request
 from gateway.relay import server as server_module
 from gateway.relay.plan import Api, Outcome
 from gateway.relay.server import ServerLimits
@@ -104,7 +104,7 @@ async def test_the_end_of_the_process_between_the_steps_of_an_answer(
             asked.set()
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(attempt_module, "find_room", lambda _: room)
+        monkeypatch.setattr(engine_request, "find_room", lambda _: room)
         monkeypatch.setattr(pool, "acquire", acquire_never)
         client = await send(house)
         await asked.wait()
