@@ -61,6 +61,7 @@ def engine(house: TestHouse) -> Iterator[PatientEngine]:
     grant_model(house.tenant, model_pattern="patient", actor=SYSTEM)
     house.stop("relay")
     house.environ["GATEHOUSE_COALESCE"] = "deterministic"
+    house.environ["GATEHOUSE_SSE_KEEP_ALIVE_SECONDS"] = "0.2"  # some are told comments: where that may not be, it shows
     house.start("relay")
     house.start("web")
     yield engine
