@@ -1,6 +1,5 @@
 """Reads of this app."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -44,11 +43,6 @@ def list_api_keys(tenant: Tenant, *, include_revoked: bool = False, search: str 
 def get_api_key(tenant: Tenant, key_id: UUID) -> ApiKey:
     """Raises ApiKey.DoesNotExist, also for another tenant's key."""
     return ApiKey.objects.get(tenant=tenant, pk=key_id)
-
-
-def get_key_names(key_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Names of keys, also revoked ones, for tables of usage."""
-    return dict(ApiKey.objects.filter(pk__in=key_ids).values_list("pk", "name"))
 
 
 def get_access_token(digest: str) -> AccessToken:

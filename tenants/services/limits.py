@@ -51,8 +51,10 @@ def create_limit(
     _refuse(amount_fault(amount))
     _refuse(refill_fault(window, refill_per_second))
     _refuse(alerts_fault(window, alert_shares))
-    if tenant is not None and Limit.objects.filter(tenant=tenant).count() >= MOST_LIMITS:
-        raise Conflict(f"The tenant has {MOST_LIMITS} limits already.")
+    if tenant is not None:
+        Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # or two at once would both be the last one
+        if Limit.objects.filter(tenant=tenant).count() >= MOST_LIMITS:
+            raise Conflict(f"The tenant has {MOST_LIMITS} limits already.")
     limit = Limit(
         tenant=tenant,
         key=key,

@@ -1,17 +1,20 @@
 """Limits: what makes no sense is refused by field, what is made is audited and published."""
 
 import itertools
+import threading
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from core.epochs import Section, current_epoch, read_changes
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, Limit
 from tenants.policies.quota import MOST
+from tenants.services import limits
 from tenants.services.departments import DEEPEST, change_tenant, set_parent
 from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.limits import MOST_LIMITS, boost_limit, change_limit, create_limit, delete_limit
@@ -203,3 +206,28 @@ def test_a_wrong_change_of_a_tenant_is_refused(more: dict[str, Any], field: str)
     with pytest.raises(InvalidInput) as refused:
         change_tenant(tenant.pk, actor=SYSTEM, **more)
     assert refused.value.field == field
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_who_make_limits_at_once_none_makes_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_LIMITS", 2)
+    tenant = make_tenant()
+    together = threading.Barrier(6)
+    told: list[str] = []
+
+    def make(model: str) -> None:
+        together.wait()
+        try:
+            _make(tenant=tenant, model=model)
+            told.append("made")
+        except Conflict:
+            told.append("conflict")
+        connection.close()
+
+    threads = [threading.Thread(target=make, args=(f"m{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(told) == ["conflict"] * 4 + ["made"] * 2
+    assert Limit.objects.count() == 2
