@@ -62,6 +62,11 @@ class PortalAccess:
     def may_invite(self) -> bool:
         return self.may(Action.CREATE, Object.INVITATION)
 
+    def may_rotate(self, created_by: object) -> bool:
+        """The same people, as long as the tenant may have new keys."""
+        own = Object.OWN_KEY if created_by == self.user.pk else Object.KEY
+        return self.may_create_keys and self.may(Action.CHANGE, own)
+
     def may_revoke(self, created_by: object) -> bool:
         """Those who manage the tenant revoke any key; a developer the ones they made."""
         return self.may(Action.DELETE, Object.OWN_KEY if created_by == self.user.pk else Object.KEY)

@@ -21,6 +21,14 @@ EXPIRIES: Final = (
     ("365", _("In one year")),
 )
 
+OVERLAPS: Final = (
+    ("0", _("Not a second longer")),
+    ("3600", _("For one hour")),
+    ("86400", _("For one day")),
+    ("604800", _("For 7 days")),
+    ("2592000", _("For 30 days")),
+)
+
 
 class LoginForm(AuthenticationForm):
     """Django's own, with an e-mail address as the name."""
@@ -87,6 +95,21 @@ class KeyForm(forms.Form):
         """The chosen expiry from now on; None for never."""
         days = self.cleaned_data["expires"]
         return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+class RotateForm(forms.Form):
+    """Another key in a key's place."""
+
+    overlap = forms.ChoiceField(
+        label=_("The old key works"),
+        choices=OVERLAPS,
+        initial=str(24 * 3600),
+        widget=forms.Select(attrs={"autofocus": True}),
+        help_text=_("Time to bring the new one to every application that has the old one."),
+    )
+
+    def overlap_time(self) -> timedelta:
+        return timedelta(seconds=int(self.cleaned_data["overlap"]))
 
 
 class AttachForm(forms.Form):

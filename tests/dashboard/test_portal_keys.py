@@ -140,6 +140,106 @@ def test_developer_revokes_own_keys_only(client: Client, acme: Tenant) -> None:
     assert ApiKey.objects.get(pk=own.pk).revoked_at is not None
 
 
+def test_rotating_shows_the_new_secret_once_and_says_how_long_the_old_one_works(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM, rpm_limit=7).key
+    user = log_in(client, "ada")
+    address = f"/t/acme/keys/{key.pk}/rotate/"
+    assert address in client.get("/t/acme/keys/").content.decode()
+    assert "both count as one" in client.get(address).content.decode()
+    response = client.post(address, {"overlap": "3600"})
+    text = response.content.decode()
+    secret = secret_in(text)
+    assert "works until" in text
+    assert "no-store" in response.headers["Cache-Control"]
+    new = ApiKey.objects.exclude(pk=key.pk).get()
+    assert (new.digest, new.name, new.rpm_limit) == (services.digest_secret(secret), "search-prod", 7)
+    key.refresh_from_db()
+    assert key.expires_at is not None
+    assert 3500 < (key.expires_at - timezone.now()).total_seconds() <= 3600
+    assert AuditEvent.objects.get(action="api_key.rotated").actor_id == user.pk
+    listed = client.get("/t/acme/keys/").content.decode()
+    assert secret not in listed
+    assert address not in listed  # rotated once, the new one is the next
+    again = client.post(address, {"overlap": "3600"})
+    assert again.status_code == 422
+    assert "was rotated before" in again.content.decode()
+    assert ApiKey.objects.count() == 2
+
+
+def test_rotating_without_an_overlap_revokes_the_old_key(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
+    log_in(client, "ada")
+    assert "is revoked" in client.post(f"/t/acme/keys/{key.pk}/rotate/", {"overlap": "0"}).content.decode()
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+
+
+@pytest.mark.parametrize("overlap", ["", "-1", "5", "long", "99999999"])
+def test_no_other_overlap_is_taken(client: Client, acme: Tenant, overlap: str) -> None:
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
+    log_in(client, "ada")
+    response = client.post(f"/t/acme/keys/{key.pk}/rotate/", {"overlap": overlap})
+    assert response.status_code == 422
+    assert "overlap" in response.context["form"].errors
+    assert ApiKey.objects.count() == 1
+
+
+def test_a_leaked_key_is_revoked_and_listed_as_that_after_asking(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
+    log_in(client, "ada")
+    address = f"/t/acme/keys/{key.pk}/leaked/"
+    assert "is answered with 401" in client.get(address).content.decode()
+    key.refresh_from_db()
+    assert key.revoked_at is None
+    assert "listed as leaked" in client.post(address, follow=True).content.decode()
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+    assert key.compromised_at is not None
+    assert AuditEvent.objects.filter(action="api_key.compromised").count() == 1
+    listed = client.get("/t/acme/keys/?show=all").content.decode()
+    assert ">Leaked<" in listed
+    assert address not in listed
+
+
+def test_a_revoked_key_can_turn_out_to_have_leaked(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
+    services.revoke_api_key(key.pk, actor=SYSTEM)
+    log_in(client, "ada")
+    address = f"/t/acme/keys/{key.pk}/leaked/"
+    assert address in client.get("/t/acme/keys/?show=all").content.decode()
+    assert "is revoked already" in client.get(address).content.decode()
+    client.post(address)
+    key.refresh_from_db()
+    assert key.compromised_at is not None
+
+
+@pytest.mark.parametrize(("name", "whose", "status"), [
+    ("ada", "other", 200), ("dev", "own", 200), ("dev", "other", 403), ("vic", "other", 403), ("bill", "other", 403),
+])  # fmt: skip
+@pytest.mark.parametrize("page", ["rotate", "leaked"])
+def test_keys_are_rotated_and_told_leaked_by_those_who_may(
+    client: Client, acme: Tenant, name: str, whose: str, status: int, page: str
+) -> None:
+    maker = User.objects.get(email="dev@example.com").pk if whose == "own" else None
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM, created_by=maker).key
+    log_in(client, name)
+    address = f"/t/acme/keys/{key.pk}/{page}/"
+    assert (address in client.get("/t/acme/keys/").content.decode()) == (status == 200)
+    assert client.get(address).status_code == status
+    if status == 403:
+        assert client.post(address, {"overlap": "0"}).status_code == 403
+        assert ApiKey.objects.get().revoked_at is None
+
+
+def test_a_suspended_tenants_keys_are_not_rotated(client: Client, acme: Tenant) -> None:
+    key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
+    services.set_tenant_state(acme.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    log_in(client, "ada")
+    assert f"{key.pk}/rotate/" not in client.get("/t/acme/keys/").content.decode()
+    assert client.post(f"/t/acme/keys/{key.pk}/rotate/", {"overlap": "0"}).status_code == 403
+    assert client.get(f"/t/acme/keys/{key.pk}/leaked/").status_code == 200
+
+
 def test_other_tenants_do_not_exist(client: Client, acme: Tenant) -> None:
     tenant("bank", boris=TenantRole.OWNER)
     key = services.create_api_key(acme, name="search-prod", actor=SYSTEM).key
@@ -148,8 +248,9 @@ def test_other_tenants_do_not_exist(client: Client, acme: Tenant) -> None:
         assert client.get(page).status_code == 404, page
     assert client.post("/t/acme/keys/new/", {"name": "x"}).status_code == 404
     # The own tenant's address with the other tenant's key.
-    assert client.get(f"/t/bank/keys/{key.pk}/revoke/").status_code == 404
-    assert client.post(f"/t/bank/keys/{key.pk}/revoke/").status_code == 404
+    for page in ("revoke", "rotate", "leaked"):
+        assert client.get(f"/t/bank/keys/{key.pk}/{page}/").status_code == 404
+        assert client.post(f"/t/bank/keys/{key.pk}/{page}/", {"overlap": "0"}).status_code == 404
     assert ApiKey.objects.get(pk=key.pk).revoked_at is None
     assert "Acme" not in client.get("/t/bank/").content.decode()
 

@@ -1,4 +1,4 @@
-"""Portal: API keys. A secret is in the answer to its creation and nowhere after."""
+"""Portal: API keys. A secret is in the answer to its creation, or its rotation, and nowhere after."""
 
 from datetime import datetime
 from uuid import UUID
@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard import selectors
 from dashboard.access import PortalAccess, portal_page
 from dashboard.filters import row_before, search_text
-from dashboard.forms import KeyForm
+from dashboard.forms import KeyForm, RotateForm
 from dashboard.sheets import sheet
 from tenants import services
 from tenants.actor import user_actor
@@ -30,6 +30,17 @@ def state_of(key: ApiKey, now: datetime) -> str:
     if key.revoked_at is not None:
         return "revoked"
     return "active" if key.is_usable(now) else "expired"
+
+
+def _can_rotate(key: ApiKey, now: datetime) -> bool:
+    return key.is_usable(now) and key.replaced_by_id is None
+
+
+def _key(access: PortalAccess, key_id: UUID) -> ApiKey:
+    try:
+        return get_api_key(access.tenant, key_id)
+    except ApiKey.DoesNotExist as error:
+        raise Http404 from error
 
 
 def _frame(access: PortalAccess) -> dict[str, object]:
@@ -51,7 +62,15 @@ def index(request: HttpRequest, access: PortalAccess) -> HttpResponse:
         "portal/keys.html",
         {
             "access": access,
-            "rows": [(key, state_of(key, now), access.may_revoke(key.created_by_id)) for key in shown],
+            "rows": [
+                (
+                    key,
+                    state_of(key, now),
+                    access.may_rotate(key.created_by_id) and _can_rotate(key, now),
+                    access.may_revoke(key.created_by_id),
+                )
+                for key in shown
+            ],
             "show_revoked": show_revoked,
             "search": search,
             "total": keys.count(),
@@ -95,12 +114,49 @@ def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
 
 @portal_page
 @require_http_methods(["GET", "POST"])
+def rotate(request: HttpRequest, access: PortalAccess, key_id: UUID) -> HttpResponse:
+    """Asks how long the old key shall work; then makes the new one and shows its secret, once."""
+    key = _key(access, key_id)
+    if not access.may_rotate(key.created_by_id):
+        raise PermissionDenied
+    form = RotateForm(request.POST or None)
+    status = 200
+    if request.method == "POST":
+        if form.is_valid():
+            try:
+                new = services.rotate_api_key(key.pk, overlap=form.overlap_time(), actor=user_actor(access.user.pk))
+            except services.Conflict:
+                form.add_error(None, _("This key works no longer, or was rotated before."))
+            else:
+                key.refresh_from_db()
+                return sheet(
+                    request,
+                    "portal/_key_created.html",
+                    {**_frame(access), "key": new.key, "secret": new.secret, "rotated": key},
+                )
+        status = 422
+    return sheet(request, "portal/_key_rotate.html", {**_frame(access), "form": form, "key": key}, status=status)
+
+
+@portal_page
+@require_http_methods(["GET", "POST"])
+def leaked(request: HttpRequest, access: PortalAccess, key_id: UUID) -> HttpResponse:
+    """Asks first; then revokes the key, which is listed as compromised from then on."""
+    key = _key(access, key_id)
+    if not access.may_revoke(key.created_by_id):
+        raise PermissionDenied
+    if request.method == "POST":
+        services.revoke_api_key(key.pk, actor=user_actor(access.user.pk), compromised=True)
+        messages.success(request, _("The key “%(name)s” is revoked and listed as leaked.") % {"name": key.name})
+        return redirect("portal-keys", access.tenant.slug)
+    return sheet(request, "portal/_key_leaked.html", {**_frame(access), "key": key})
+
+
+@portal_page
+@require_http_methods(["GET", "POST"])
 def revoke(request: HttpRequest, access: PortalAccess, key_id: UUID) -> HttpResponse:
     """Asks first, saying what will happen; then revokes."""
-    try:
-        key = get_api_key(access.tenant, key_id)
-    except ApiKey.DoesNotExist as error:
-        raise Http404 from error
+    key = _key(access, key_id)
     if not access.may_revoke(key.created_by_id):
         raise PermissionDenied
     if request.method == "POST":
