@@ -24,6 +24,7 @@ ALL = {
     "sglang-router": costs(250, event=25.0),
     "litellm": costs(3000),
     "gatehouse": costs(200, event=20.0, burst=3.4, p99=2.4),
+    "gatehouse_limited": costs(240),
 }
 SLOW = {"gatehouse": SlowStreams(2_000, 0, 12.0, 750.0, 40.0, None)}
 MEMORY = Memory(20_000, 200_000, 100.0, 104.0, ())
@@ -35,6 +36,7 @@ def test_all_bars_can_be_met() -> None:
     assert made["request_vs_vllm_router"].value == 1.0
     assert made["event_vs_rust_routers"].value == 1.0  # 20 beside the median of 15 and 25
     assert made["litellm_vs_request"].value == 15.0
+    assert made["limits_vs_none"].value == 1.2
     assert made["slow_streams_gap"].value == 3.0
 
 
