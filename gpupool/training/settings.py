@@ -3,19 +3,20 @@
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from django.conf import settings
 
+from core.env import SettingsError
 from gpupool.training.folders import TrainingFolders
 from gpupool.training.process import Limits
 
-_OURS = "GATEHOUSE_"
+_OURS: Final = "GATEHOUSE_"
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """`command` is empty where no trainer is configured, or where its quotes do not match."""
+    """`command` is empty where no trainer is configured."""
 
     folders: TrainingFolders
     command: tuple[str, ...]
@@ -34,12 +35,12 @@ def training_folders() -> TrainingFolders:
 
 
 def training_settings() -> TrainingSettings:
-    """As of this process's environment."""
+    """As of this process's environment. Raises SettingsError."""
     environment = settings.GATEHOUSE
     secret = {field.metadata["variable"] for field in fields(environment) if field.metadata["secret"]}
     return TrainingSettings(
         folders=training_folders(),
-        command=split_command(environment.trainer_command),
+        command=_words(environment.trainer_command),
         passed=tuple(n for n in environment.trainer_environment if n not in secret and not n.startswith(_OURS)),
         limits=Limits(
             seconds=environment.trainer_seconds,
@@ -54,9 +55,8 @@ def training_settings() -> TrainingSettings:
     )
 
 
-def split_command(line: Any) -> tuple[str, ...]:
-    """A command line in its words; empty where it makes no sense."""
+def _words(line: str) -> tuple[str, ...]:
     try:
-        return tuple(shlex.split(line or ""))
-    except ValueError:
-        return ()
+        return tuple(shlex.split(line))
+    except ValueError as error:
+        raise SettingsError(f"GATEHOUSE_TRAINER_COMMAND is no command line: {error}") from error
