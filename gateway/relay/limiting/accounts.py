@@ -4,8 +4,8 @@ Of a counter that adds up over a calendar period, a process's part of `held` in 
 free + consumed + the reservations of open requests. Of minutes and buckets it is `granted`, of which `free` is left.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from gateway.relay.limiting.base import Charge
 from gateway.relay.limiting.layout import BUCKET, CALENDAR, MINUTE, MOST, STANDING, Counter, counter_of
@@ -26,6 +26,8 @@ _INDEX: Final = {
 }
 HELD_REQUESTS: Final = "held_requests"
 _NEVER: Final = float("inf")
+_STEP: Final = 1_000
+_T = TypeVar("_T")
 _HALF: Final = MOST // 2
 
 
@@ -57,6 +59,7 @@ class Account:
         "near",
         "overrun",
         "pending",
+        "plans",
         "quiet_until",
         "recent",
         "refund",
@@ -80,6 +83,8 @@ class Account:
         """To be given back at the next report, besides what is free."""
         self.pending: dict[int, int] = {}
         """Minutes: second -> units to be counted in it (or taken out of it) by the next report."""
+        self.plans = 0
+        """How many plans charge it."""
         self.inflight = 0
         """Standing: requests that run now."""
         self.asked = 0
@@ -113,6 +118,10 @@ class Account:
     def idle(self) -> bool:
         """Whether nothing of it is here or owed."""
         return not (self.free or self.granted or self.consumed or self.overrun or self.refund or self.pending)
+
+    def unused(self) -> bool:
+        """Whether it could be made anew as well, unless something that was charged to it has to be remembered."""
+        return not (self.plans or self.active or self.inflight) and self.idle()
 
     def owes(self) -> bool:
         """Whether the next report gives something back."""
@@ -202,8 +211,18 @@ class Accounts:
             if limit.boost_until is not None and limit.boost_until > now:
                 until = min(until, limit.boost_until)
         plan = Plan(limits, entries, until)
-        (self._held_plans if holding else self.plans)[tuple(map(id, limits))] = plan
+        for account in plan.accounts:
+            account.plans += 1
+        plans = self._held_plans if holding else self.plans
+        key = tuple(map(id, limits))
+        if (before := plans.get(key)) is not None:
+            self._drop(before)
+        plans[key] = plan
         return plan
+
+    def _drop(self, plan: Plan) -> None:
+        for account in plan.accounts:
+            account.plans -= 1
 
     def set_amount(self, account: Account, now: float) -> None:
         """What is in force now; when it fell, nothing more is spent without asking."""
@@ -228,15 +247,32 @@ class Accounts:
     def all(self) -> list[Account]:
         return list(self._accounts.values())
 
-    def forget_unused(self, kept: set[Account]) -> None:
-        """Drop plans that nobody asked for since the last call, and accounts that nothing needs any more."""
+    def forget_unused(self, in_use: Callable[[], set[Account]]) -> Iterator[None]:
+        """Drop plans that nobody asked for since the last time, and accounts that nothing needs any more.
+
+        A step at a time, so that nobody waits for long. `in_use`: accounts of what runs, or is to be declared.
+        """
         for plans in (self.plans, self._held_plans):
-            for key, plan in list(plans.items()):
-                if plan.used:
-                    plan.used = False
-                    kept.update(plan.accounts)
-                else:
+            for keys in batched(list(plans)):
+                for key in keys:
+                    plan = plans.get(key)
+                    if plan is None or plan.used:
+                        if plan is not None:
+                            plan.used = False
+                        continue
                     del plans[key]
-        for name, account in list(self._accounts.items()):
-            if account not in kept and not account.active and not account.inflight and account.idle():
-                del self._accounts[name]
+                    self._drop(plan)
+                yield
+        for names in batched(list(self._accounts)):
+            unused = [account for name in names if (account := self._accounts.get(name)) and account.unused()]
+            kept = in_use() if unused else set()
+            for account in unused:
+                if account not in kept:
+                    del self._accounts[account.counter.name]
+            yield
+
+
+def batched(names: list[_T]) -> Iterator[list[_T]]:
+    """In parts that are short work."""
+    for start in range(0, len(names), _STEP):
+        yield names[start : start + _STEP]

@@ -4,7 +4,7 @@ Open reservations, and settled ones whose row the ledger is not known to have, a
 to declare anew what it holds (gateway.relay.limiting.layout), it is added up from them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from gateway.policies.slices import is_near, kept, largest_after, wished
@@ -136,11 +136,14 @@ class Book:
         self.accounts.activate(account)
         return True
 
-    def forget_unused(self) -> None:
-        """Drop plans and accounts that nothing needs any more."""
-        kept_accounts = {account for held in self.open for account in held.plan.accounts}
-        kept_accounts.update(self.settled.accounts())
-        self.accounts.forget_unused(kept_accounts)
+    def forget_unused(self) -> Iterator[None]:
+        """Drop plans and accounts that nothing needs any more, a step at a time."""
+        return self.accounts.forget_unused(self._in_use)
+
+    def _in_use(self) -> set[Account]:
+        accounts = {account for held in self.open for account in held.plan.accounts}
+        accounts.update(self.settled.accounts())
+        return accounts
 
     def settle(self, held: Held, spent: Units, sequence: int) -> None:
         """See Reservation.settle."""

@@ -6,6 +6,7 @@ behind the Store. What both sides do, and when, says gateway.relay.limiting.layo
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
@@ -27,6 +28,7 @@ LOOK_SECONDS: Final = 0.25
 
 _SPACING_SECONDS: Final = 0.005  # between reports, so that many settlements travel together
 _FORGET_SECONDS: Final = 60.0
+_OVER: Final = object()
 _JOIN_DEADLINE_SECONDS: Final = 2.0
 _JOIN_COUNTER_SECONDS: Final = 0.0005  # many times what a counter takes: who gives up has to begin anew
 _LEAVE_DEADLINE_SECONDS: Final = 1.0
@@ -60,6 +62,7 @@ class Place:
         self._renew_at = float("-inf")
         self._rotate_at = float("-inf")
         self._forget_at = float("-inf")
+        self._forgetting: Iterator[None] | None = None
         self._reported_at = float("-inf")
         self._due = asyncio.Event()
         self._joined = asyncio.Event()
@@ -90,7 +93,9 @@ class Place:
             self._rotate_at = now + ROTATION_SECONDS
             if now >= self._forget_at:
                 self._forget_at = now + _FORGET_SECONDS
-                self._book.forget_unused()
+                self._forgetting = self._forgetting or self._book.forget_unused()
+        if self._forgetting is not None and next(self._forgetting, _OVER) is _OVER:
+            self._forgetting = None
         self._urgent = False
         await self.tell(rotate=rotate)
 
