@@ -26,7 +26,8 @@ from tenants.actor import SYSTEM, user_actor
 from tenants.models import User
 from tenants.principal import subject_uuid
 from tenants.reads.people import has_open_invitation
-from tenants.services.people import record_provider_link
+from tenants.second_factor import has_second_factor
+from tenants.services.people import link_provider
 from tenants.services.role_mappings import roles_given_by
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
@@ -108,8 +109,8 @@ def admit(request: HttpRequest, login: SocialLogin) -> None:
     """Find or make the person that the provider names, and give them what its claims stand for.
 
     Someone who was here before is known by issuer and subject. An address is taken for someone's only when the
-    provider has verified it; nobody is made unless they are invited or a role mapping knows them. Raises
-    ImmediateHttpResponse with a page that says why not.
+    provider has verified it, and a password that was set before then opens the account no longer. Nobody is made
+    unless they are invited or a role mapping knows them. Raises ImmediateHttpResponse with a page that says why not.
     """
     claims: dict[str, Any] = login.claims
     if login.state.get("process", "login") != "login":
@@ -117,7 +118,7 @@ def admit(request: HttpRequest, login: SocialLogin) -> None:
     with transaction.atomic():
         if not login.is_existing:
             login.connect(request, _person_of(request, claims))
-            record_provider_link(login.user, login.account.provider, actor=user_actor(login.user.pk))
+            link_provider(login.user.pk, login.account.provider, actor=user_actor(login.user.pk))
         user = login.user
         assert isinstance(user, User)
         if user.is_active:
@@ -132,6 +133,8 @@ def _person_of(request: HttpRequest, claims: dict[str, Any]) -> User:
         raise _refused(request, "unverified")
     found = User.objects.filter(email=email).first()
     if found is not None:
+        if has_second_factor(found):  # who set it up may be another than whose address it is
+            raise _refused(request, "second_factor")
         return found
     given = roles_given_by(claims)
     if not (given.platform_role or given.tenant_roles or has_open_invitation(email)):

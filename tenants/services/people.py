@@ -111,9 +111,22 @@ def change_password(user_id: UUID, password: str, *, actor: Actor) -> User:
     return user
 
 
-def record_provider_link(user: User, provider: str, *, actor: Actor) -> None:
-    """That a provider's subject opens this account from now on; in the transaction that did it."""
-    record_audit("user.provider_linked", subject=user, actor=actor, after={"provider": provider})
+@transaction.atomic
+def link_provider(user_id: UUID, provider: str, *, actor: Actor) -> User:
+    """A provider's subject opens this account from now on, and its password no longer does; sessions end.
+
+    Whoever invites an address can open the link, so a password may be somebody else's than the address. Who has a
+    second factor is not to be linked, for the same reason. Raises User.DoesNotExist.
+    """
+    user = User.objects.select_for_update(no_key=True).get(pk=user_id)
+    removed = user.has_usable_password()
+    if removed:
+        user.set_unusable_password()
+        user.sessions_ended += 1
+        user.save(update_fields=["password", "sessions_ended"])
+    told = {"password": "removed"} if removed else {}
+    record_audit("user.provider_linked", subject=user, actor=actor, after={"provider": provider, **told})
+    return user
 
 
 @transaction.atomic

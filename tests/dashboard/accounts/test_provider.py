@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import requests
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.test import Client
@@ -22,6 +23,7 @@ from tests.doubles.oidc import OidcProvider, running_provider
 
 pytestmark = pytest.mark.django_db
 OWNER = Standing("", "owner")
+PHRASE = "a-long-and-new-phrase"
 
 
 def environ(issuer: str) -> dict[str, str]:
@@ -132,7 +134,48 @@ def test_an_account_that_a_provider_opens_from_now_on_is_audited(client: Client,
     log_in(client)
     log_in(Client())
     event = AuditEvent.objects.get(action="user.provider_linked")
-    assert (event.subject_id, event.actor_id, event.after) == (ada.pk, ada.pk, {"provider": "sso"})
+    assert (event.subject_id, event.actor_id, event.after) == (
+        ada.pk,
+        ada.pk,
+        {"provider": "sso", "password": "removed"},
+    )
+
+
+def made_by_whoever_invited(acme: Any) -> Client:
+    """An owner invites an address that is not theirs, and opens the link themselves; the browser that did."""
+    new = services.create_invitation(acme, email="ada@example.com", role="viewer", standing=OWNER, actor=SYSTEM)
+    intruder = Client()
+    intruder.post(f"/invitations/{new.secret}/", {"display_name": "A", "password": PHRASE, "again": PHRASE})
+    assert is_in(intruder)
+    return intruder
+
+
+def test_what_others_set_up_under_an_address_opens_nothing_once_its_owner_comes(
+    client: Client, provider: OidcProvider
+) -> None:
+    intruder = made_by_whoever_invited(tenant("acme", olga=TenantRole.OWNER))
+    services.create_role_mapping(claim="groups", value="ops", platform_role="operator", actor=SYSTEM)
+    provider.person["groups"] = ["ops"]
+    log_in(client)
+    assert client.get("/console/overview/").status_code == 200
+    assert intruder.get("/t/acme/").status_code == 302
+    intruder.post("/login/", {"username": "ada@example.com", "password": PHRASE})
+    assert not is_in(intruder)
+
+
+def test_a_second_factor_that_others_may_have_set_up_is_not_joined(client: Client, provider: OidcProvider) -> None:
+    made_by_whoever_invited(tenant("acme", olga=TenantRole.OWNER))
+    services.create_role_mapping(claim="groups", value="ops", platform_role="operator", actor=SYSTEM)
+    provider.person["groups"] = ["ops"]
+    ada = User.objects.get(email="ada@example.com")
+    TOTP.activate(ada, generate_totp_secret())
+    answer = log_in(client)
+    assert (answer.status_code, is_in(client)) == (403, False)
+    assert "a second factor of its own" in answer.content.decode()
+    assert (User.objects.get(pk=ada.pk).platform_role, SocialAccount.objects.count()) == ("", 0)
+    services.reset_second_factor(ada.pk, actor=SYSTEM)
+    log_in(client)
+    assert client.get("/console/overview/").status_code == 200
 
 
 def test_nobody_signs_up_who_is_not_invited(client: Client, provider: OidcProvider) -> None:
