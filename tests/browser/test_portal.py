@@ -67,6 +67,34 @@ def test_key_is_made_shown_once_and_revoked(open_page: OpenPage, shoot: Shoot) -
     assert key.revoked_at is not None
 
 
+def test_key_is_rotated_and_the_old_one_told_to_have_leaked(open_page: OpenPage, shoot: Shoot) -> None:
+    services.create_api_key(Tenant.objects.get(slug="acme"), name="search-prod", actor=SYSTEM)
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/keys/")
+    shoot(page, "keys-actions")
+    page.get_by_role("link", name="Rotate search-prod").focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("The old key works").wait_for()
+    shoot(page, "key-rotate")
+    dialog.get_by_label("The old key works").select_option("For 7 days")
+    dialog.get_by_role("button", name="Make new key").click()
+    secret = dialog.get_by_role("textbox", name="API key").input_value()
+    dialog.get_by_text("works until").wait_for()
+    shoot(page, "key-rotated")
+    page.keyboard.press("Escape")
+    page.get_by_text("Rotated", exact=True).wait_for()
+    assert secret not in page.content()
+    old = ApiKey.objects.exclude(replaced_by=None).get()
+    page.locator(f'a[href$="{old.pk}/leaked/"]').click()
+    dialog.get_by_text("listed as leaked").wait_for()
+    shoot(page, "key-leaked")
+    dialog.get_by_role("button", name="Revoke as leaked").click()
+    page.get_by_text("is revoked and listed as leaked").wait_for()
+    old.refresh_from_db()
+    assert old.compromised_at is not None
+
+
 def test_viewer_is_offered_no_keys(open_page: OpenPage) -> None:
     page = open_page()
     log_in(page, "vic", then="/t/acme/keys/")
