@@ -226,7 +226,12 @@ class Settler:
             opened, hold = self._dropped.popleft()
             logger.error("ticket_dropped", request_id=str(opened.id))
             seconds = max(0.0, self._clock.now().timestamp() - opened.started_at)
-            self.settle(opened, hold, Settlement(Outcome.LOST, 0, Usage(), seconds))
+            try:
+                self.settle(opened, hold, Settlement(Outcome.LOST, 0, Usage(), seconds))
+            except Exception:  # a defect of ours: what comes after it is swept all the same
+                logger.exception("ticket_not_settled", request_id=str(opened.id))
+                if hold is not None:
+                    hold.reservation.settle(None, 0)
 
     def take_over(self, row: UsageRow) -> None:
         """A row of a dead process becomes one of this one's. Raises SpoolFull or OSError."""

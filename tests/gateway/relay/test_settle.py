@@ -253,6 +253,23 @@ async def test_a_ticket_that_is_forgotten_is_held_to_have_used_its_bound(desk: D
     assert limiter.made[0].settled == [(BOUND, 1)]
 
 
+async def test_a_defect_while_sweeping_keeps_no_other_from_being_settled(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limiter, append = NotingLimiter(), desk.spool.append_row
+    for _ in range(2):
+        desk.settler.open(desk.request(), PRINCIPAL, PARSED, a_hold(limiter))
+    gc.collect()
+
+    def fail_once(row: UsageRow) -> None:
+        monkeypatch.setattr(desk.spool, "append_row", append)
+        raise RuntimeError("defect")
+
+    monkeypatch.setattr(desk.spool, "append_row", fail_once)
+    desk.settler.sweep()
+    assert [made.settled for made in limiter.made] == [[(None, 0)], [(BOUND, 1)]]
+
+
 async def test_more_than_was_reserved_is_told(tmp_path: Path) -> None:
     desk, limiter = Desk(tmp_path / "spool"), NotingLimiter()
     overruns = metrics.limit_overruns.labels("relay", "chat")
