@@ -1,7 +1,7 @@
 """Who gets what when: nobody who left is written to, and no webhook keeps the others waiting."""
 
 import dataclasses
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -10,9 +10,10 @@ from pytest_django import Settings
 from core.refusals import Conflict
 from tenants.actor import SYSTEM
 from tenants.models import Delivery, Membership, PlatformRole, Tenant, TenantRole, Webhook
+from tenants.policies.deliveries import DISABLE_SECONDS
 from tenants.policies.notices import NoticeKind
 from tenants.services import deliveries, webhooks
-from tenants.services.deliveries import Delivered, Outcome, Post, Senders, claim_due, send_due_deliveries
+from tenants.services.deliveries import Delivered, NotDelivered, Outcome, Post, Senders, claim_due, send_due_deliveries
 from tenants.services.mail import Mail
 from tenants.services.notices import raise_notice
 from tests.factories import make_member, make_tenant, make_user
@@ -88,3 +89,25 @@ def test_one_test_at_a_time_goes_to_a_webhook() -> None:
         webhooks.send_test_notice(webhook.pk, actor=SYSTEM)
     Sent().send()
     webhooks.send_test_notice(webhook.pk, actor=SYSTEM)
+
+
+def test_one_failure_long_after_another_disables_nothing_yet() -> None:
+    webhook = Webhook.objects.create(tenant=make_tenant(), url="https://hook.example.test/")
+    outcomes: list[Outcome] = [NotDelivered("It answered 500.", 500), NotDelivered("It answered 500.", 500)]
+
+    def send(now: datetime) -> None:
+        senders = Senders(lambda post: outcomes.pop(0) if outcomes else Delivered(200), lambda mail: Delivered())
+        send_due_deliveries(senders, now=lambda: now, jitter=lambda: 0.0)
+
+    notify(webhook.tenant, "first")
+    start = timezone.now()
+    send(start)
+    Delivery.objects.update(state="failed", ended_at=start)  # given up; then nothing was to be told for days
+    notify(webhook.tenant, "second")
+    later = start + timedelta(seconds=2 * DISABLE_SECONDS)
+    Delivery.objects.filter(state="pending").update(created_at=later)
+    send(later)
+    send(later + timedelta(seconds=30))
+    webhook.refresh_from_db()
+    assert (webhook.enabled, webhook.failing_since) == (True, None)
+    assert Delivery.objects.order_by("-id").values_list("state", flat=True)[0] == "delivered"

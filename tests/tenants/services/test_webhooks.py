@@ -245,25 +245,6 @@ def test_a_webhook_that_fails_for_days_is_disabled_and_its_owners_are_told(recei
 
 
 @pytest.mark.usefixtures("inside")
-def test_one_failure_long_after_another_disables_nothing_yet(receiver: Receiver) -> None:
-    tenant = make_tenant()
-    receiver.answers = [500, 500, 204]
-    webhook = webhooks.create_webhook(tenant, url=receiver.url, actor=SYSTEM).webhook
-    notify(tenant, "first")
-    start = timezone.now()
-    send(start)
-    Delivery.objects.update(state="failed", ended_at=start)  # given up; then nothing was to be told for days
-    notify(tenant, "second")
-    later = start + timedelta(seconds=2 * DISABLE_SECONDS)
-    Delivery.objects.filter(state="pending").update(created_at=later)
-    send(later)
-    send(later + timedelta(seconds=30))
-    webhook.refresh_from_db()
-    assert (webhook.enabled, webhook.failing_since) == (True, None)
-    assert Delivery.objects.order_by("-id").values_list("state", flat=True)[0] == "delivered"
-
-
-@pytest.mark.usefixtures("inside")
 def test_success_ends_a_series_of_failures_and_410_the_webhook(receiver: Receiver) -> None:
     tenant = make_tenant()
     receiver.answers = [500, 204, 410]
