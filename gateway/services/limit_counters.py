@@ -23,6 +23,7 @@ from uuid import UUID, uuid4
 import redis
 
 from gateway.relay.limiting import layout
+from gateway.services import limit_scripts as scripts
 
 LOCK_SECONDS: Final = 30
 KEEPER: Final = "keeper"
@@ -34,147 +35,6 @@ _PARTIAL_SECONDS: Final = (0.01,) * 50 + (0.1,) * 20
 """Pauses before a report is looked at again whose other messages are still to come."""
 
 _OWN: Final = (KEEPER, COMPARED, ADOPTED, DEAD)
-
-_EXTEND: Final = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2])
-"""
-_RELEASE: Final = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])
-"""
-
-# ARGV: P, token, id, run. With an empty id `gen` is only taken away.
-_BEGIN: Final = """
-local P = ARGV[1]
-if redis.call('GET', P .. 'keeper') ~= ARGV[2] then return 'lock' end
-redis.call('DEL', P .. 'gen')
-if ARGV[3] ~= '' then
-  redis.call('HSET', P .. 'gen', 'id', ARGV[3], 'state', 'rebuilding', 'since', redis.call('TIME')[1], 'run', ARGV[4])
-end
-return 'done'
-"""
-
-# ARGV: P, token, id, state that the generation must be in; then what each script says.
-_CHECK: Final = """
-local P = ARGV[1]
-if redis.call('GET', P .. 'keeper') ~= ARGV[2] then return 'lock' end
-local gen = redis.call('HMGET', P .. 'gen', 'id', 'state')
-if gen[1] ~= ARGV[3] or gen[2] ~= ARGV[4] then return 'lost' end
-"""
-
-# For each counter: name, when it expires (seconds since the epoch), number of fields, fields and values.
-_WRITE: Final = (
-    _CHECK
-    + """
-local at = 5
-while at <= #ARGV do
-  local key, fields = P .. ARGV[at], tonumber(ARGV[at + 2])
-  for i = at + 3, at + 2 + 2 * fields, 2 do
-    redis.call('HSET', key, ARGV[i], ARGV[i + 1])
-  end
-  redis.call('EXPIREAT', key, ARGV[at + 1])
-  at = at + 3 + 2 * fields
-end
-return 'done'
-"""
-)
-
-# Pairs of process and mark.
-_MARK: Final = (
-    _CHECK
-    + """
-for i = 5, #ARGV, 2 do
-  redis.call('HSET', P .. 'marks', ARGV[i], ARGV[i + 1])
-end
-return 'done'
-"""
-)
-
-# Process, then pairs of counter and units. Not of one that has joined meanwhile: it speaks for itself.
-_ORPHAN: Final = (
-    _CHECK
-    + """
-if redis.call('ZSCORE', P .. 'procs', ARGV[5]) then return 'done' end
-for i = 6, #ARGV, 2 do
-  redis.call('HINCRBY', P .. ARGV[i], 'held', ARGV[i + 1])
-  redis.call('HINCRBY', P .. 'o:' .. ARGV[5], ARGV[i], ARGV[i + 1])
-  redis.call('SADD', P .. 'orphans', ARGV[5])
-end
-return 'done'
-"""
-)
-
-_FINISH: Final = (
-    _CHECK
-    + """
-redis.call('HSET', P .. 'gen', 'state', 'ready')
-return 'done'
-"""
-)
-
-# ARGV: P, names of counters.
-_SNAPSHOT: Final = """
-local P = ARGV[1]
-local processes = redis.call('ZRANGE', P .. 'procs', 0, -1)
-for _, process in ipairs(processes) do
-  if redis.call('HEXISTS', P .. 'p:' .. process, 'partial') == 1 then return 'partial' end
-end
-local gen = redis.call('HMGET', P .. 'gen', 'id', 'state')
-local orphans = {}
-for i, process in ipairs(redis.call('SMEMBERS', P .. 'orphans')) do
-  orphans[2 * i - 1] = process
-  orphans[2 * i] = redis.call('HGETALL', P .. 'o:' .. process)
-end
-local counters = {}
-for i = 2, #ARGV do
-  local fields = redis.call('HMGET', P .. ARGV[i], 'used', 'held')
-  counters[2 * i - 3] = fields[1] or '0'
-  counters[2 * i - 2] = fields[2] or '0'
-end
-return {
-  gen[1] or '', gen[2] or '', redis.call('TIME')[1], processes,
-  redis.call('HGETALL', P .. 'through'), redis.call('HGETALL', P .. 'marks'), redis.call('HGETALL', P .. 'adopted'),
-  orphans, counters,
-}
-"""
-
-# Number of counters, for each its name, end of its period and difference; number of orphans, for each the process and
-# the sequence up to which its rows are counted; then pairs of dead processes that held nothing, and such a sequence.
-_CORRECT: Final = (
-    _CHECK
-    + """
-local at = 5
-local counters = tonumber(ARGV[at])
-local orphans = at + 1 + 3 * counters
-for i = orphans + 1, #ARGV, 2 do
-  if redis.call('ZSCORE', P .. 'procs', ARGV[i]) then return 'alive' end
-end
-for i = at + 1, orphans - 1, 3 do
-  local key, ends = P .. ARGV[i], tonumber(ARGV[i + 1])
-  local used = redis.call('HINCRBY', key, 'used', ARGV[i + 2])
-  if used < 0 then redis.call('HSET', key, 'used', 0) end
-  if redis.call('HSETNX', key, 'end', ends) == 1 then redis.call('EXPIREAT', key, ends + 172800) end
-end
-local number = tonumber(ARGV[orphans])
-for i = orphans + 1, #ARGV, 2 do
-  local process = ARGV[i]
-  if i <= orphans + 2 * number then
-    local held = redis.call('HGETALL', P .. 'o:' .. process)
-    for j = 1, #held, 2 do
-      if redis.call('EXISTS', P .. held[j]) == 1 then
-        local left = redis.call('HINCRBY', P .. held[j], 'held', -tonumber(held[j + 1]))
-        if left < 0 then redis.call('HSET', P .. held[j], 'held', 0) end
-      end
-    end
-    redis.call('DEL', P .. 'o:' .. process)
-    redis.call('SREM', P .. 'orphans', process)
-  end
-  redis.call('HSET', P .. 'through', process, ARGV[i + 1])
-end
-return 'done'
-"""
-)
 
 
 class KeeperStopped(Exception):
@@ -275,7 +135,7 @@ class LimitCounters:
 
     def extend(self) -> None:
         """Stay the keeper for another LOCK_SECONDS. Raises KeeperStopped."""
-        if not self._client.eval(_EXTEND, 1, self._area + KEEPER, self._token, str(LOCK_SECONDS * 1000)):
+        if not self._client.eval(scripts.EXTEND, 1, self._area + KEEPER, self._token, str(LOCK_SECONDS * 1000)):
             raise KeeperStopped("another keeper has taken over")
 
     @contextlib.contextmanager
@@ -305,7 +165,7 @@ class LimitCounters:
                 continue
 
     def unlock(self) -> None:
-        self._client.eval(_RELEASE, 1, self._area + KEEPER, self._token)
+        self._client.eval(scripts.RELEASE, 1, self._area + KEEPER, self._token)
 
     def compared_at(self) -> int:
         """When counters were last compared with the ledger, in Valkey's seconds; 0 for never."""
@@ -319,7 +179,7 @@ class LimitCounters:
 
     def begin(self, generation: UUID, run: str) -> None:
         """Throw away what is left of the generation before, and begin a new one. Raises KeeperStopped."""
-        self._check(self._client.eval(_BEGIN, 0, self._area, self._token, "", ""))
+        self._check(self._client.eval(scripts.BEGIN, 0, self._area, self._token, "", ""))
         kept = {self._area + name for name in _OWN}
         pattern = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in self._area.replace("\\", "\\\\"))
         names: list[str] = []
@@ -331,7 +191,7 @@ class LimitCounters:
                 names = []
         if names:
             self._client.unlink(*names)
-        self._check(self._client.eval(_BEGIN, 0, self._area, self._token, generation.hex, run))
+        self._check(self._client.eval(scripts.BEGIN, 0, self._area, self._token, generation.hex, run))
 
     def write(self, generation: UUID, counters: Iterable[Written]) -> None:
         """Fields of counters that are being rebuilt. Raises KeeperStopped."""
@@ -341,25 +201,25 @@ class LimitCounters:
             for name, value in counter.fields.items():
                 arguments += [name, repr(value)]
             if number % _CHUNK == 0:
-                self._script(_WRITE, generation, layout.REBUILDING, arguments)
+                self._script(scripts.WRITE, generation, layout.REBUILDING, arguments)
                 arguments = []
         if arguments:
-            self._script(_WRITE, generation, layout.REBUILDING, arguments)
+            self._script(scripts.WRITE, generation, layout.REBUILDING, arguments)
 
     def hold_for_absent(self, generation: UUID, process: UUID, units: Mapping[str, int]) -> None:
         """What a process that has not joined may still use, while counters are rebuilt. Raises KeeperStopped."""
         arguments = [process.hex]
         for name, count in units.items():
             arguments += [name, str(count)]
-        self._script(_ORPHAN, generation, layout.REBUILDING, arguments)
+        self._script(scripts.ORPHAN, generation, layout.REBUILDING, arguments)
 
     def finish(self, generation: UUID, marks: Mapping[UUID, int]) -> None:
         """The base that was written has the rows up to these marks; requests may be let in. Raises KeeperStopped."""
         pairs = [(process.hex, str(mark)) for process, mark in marks.items()]
         for start in range(0, len(pairs), _CHUNK):
             chunk = [word for pair in pairs[start : start + _CHUNK] for word in pair]
-            self._script(_MARK, generation, layout.REBUILDING, chunk)
-        self._script(_FINISH, generation, layout.REBUILDING, [])
+            self._script(scripts.MARK, generation, layout.REBUILDING, chunk)
+        self._script(scripts.FINISH, generation, layout.REBUILDING, [])
 
     # Comparing
 
@@ -369,7 +229,7 @@ class LimitCounters:
         Raises KeeperStopped where a process does not come to the end of what it reports.
         """
         for pause in _PARTIAL_SECONDS:
-            reply: Any = self._client.eval(_SNAPSHOT, 0, self._area, *names)
+            reply: Any = self._client.eval(scripts.SNAPSHOT, 0, self._area, *names)
             if reply != "partial":
                 break
             time.sleep(pause)
@@ -421,7 +281,7 @@ class LimitCounters:
         arguments.append(str(len(resolved)))
         for process, sequence in [*resolved.items(), *counted.items()]:
             arguments += [process.hex, str(sequence)]
-        self._script(_CORRECT, generation, layout.READY, arguments)
+        self._script(scripts.CORRECT, generation, layout.READY, arguments)
 
     def forget(self, processes: Collection[UUID], adopted: Collection[UUID]) -> None:
         """Of processes that are long gone: how far they had reported, and who took their rows over."""
