@@ -16,7 +16,7 @@ import structlog
 from core.clock import Clock
 from gateway.relay.limiting.accounts import Account
 from gateway.relay.limiting.book import Book, Saved
-from gateway.relay.limiting.layout import READY, RENEW_SECONDS, REPORT_COUNTERS, SPEND_SECONDS
+from gateway.relay.limiting.layout import CALENDAR, READY, RENEW_SECONDS, REPORT_COUNTERS, SPEND_SECONDS
 from gateway.relay.limiting.scripts import JOIN, LEAVE, LOOK, REPORT
 from gateway.relay.limiting.store import Store, StoreUnavailable
 from gateway.relay.valkey import ValkeyClient
@@ -134,14 +134,21 @@ class Place:
             if now >= self._renew_at:
                 await self._send([], [], [], through, more=False)
             return
-        for start in range(0, len(records), REPORT_COUNTERS):
-            part = slice(start, start + REPORT_COUNTERS)
-            last = start + REPORT_COUNTERS >= len(records)
+        # Those of periods come last, and so with the sequence that they are counted up to, unless they are many.
+        order = sorted(range(len(records)), key=lambda index: accounts[index].kind == CALENDAR)
+        accounts, records = [accounts[index] for index in order], [records[index] for index in order]
+        saved = [saved[index] for index in order]
+        start, periods = 0, sum(account.kind != CALENDAR for account in accounts)
+        while start < len(records):
+            end = min(start + REPORT_COUNTERS, periods if start < periods else len(records))
+            part, last = slice(start, end), end == len(records)
+            start = end
             if self._state is not State.JOINED:
                 self._book.restore(saved[part])
             else:
                 told = through if last else self._book.told
-                await self._send(accounts[part], records[part], saved[part], told, more=not last)
+                more = not last and end > periods
+                await self._send(accounts[part], records[part], saved[part], told, more=more)
 
     async def _send(
         self, accounts: list[Account], records: list[Any], saved: Saved, through: int, *, more: bool

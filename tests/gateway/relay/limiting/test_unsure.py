@@ -1,12 +1,15 @@
-"""Reservations whose end nobody can tell yet, and charges that are more than any limit."""
+"""What is not sure yet: ends that nobody can tell, days that begin meanwhile, reports in several messages."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from core.errors import QuotaExceeded, RateLimited
+from gateway.relay.limiting import place
 from gateway.relay.limiting.base import Charge
+from gateway.relay.limiting.scripts import REPORT, Script
 from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit
 
 ONE = Charge()
@@ -70,3 +73,33 @@ async def test_a_bound_beyond_all_numbers_is_too_large(process: Process, window:
         await process.reserve(limits, Charge(2**40, 2**63, 2**90))
     assert caught.value.retry_after_seconds is None
     await process.reserve(limits, Charge(2**40, 2**40, 2**40))
+
+
+@pytest.mark.parametrize(
+    ("days", "messages"),
+    [(3, [(3, False), (1, False), (3, False)]), (4, [(3, False), (1, False), (3, True), (1, False)])],
+)
+async def test_counters_of_periods_are_told_with_the_sequence_that_they_are_counted_up_to(
+    process: Process, counters: Counters, monkeypatch: pytest.MonkeyPatch, days: int, messages: list[tuple[int, bool]]
+) -> None:
+    """Where it comes to several messages, and the last is lost, the others are not counted twice."""
+    monkeypatch.setattr(place, "REPORT_COUNTERS", 3)
+    budgets = [a_limit("tokens", "day", amount=1_000) for _ in range(days)]
+    limits = [budgets[0], *(a_limit("tokens", amount=1_000) for _ in range(4)), *budgets[1:]]
+    process.settle(await process.reserve(limits, Charge(10, 0)), Charge(4, 0))
+    sent: list[tuple[int, bool]] = []
+    store = process.store
+    assert store is not None
+    call = store.call
+
+    async def note(script: Script, *values: object, **more: Any) -> Any:
+        if script is REPORT:
+            sent.append((len(values[4]), bool(values[5])))  # type: ignore[arg-type]
+        return await call(script, *values, **more)
+
+    store.call = note  # type: ignore[method-assign]
+    await process.limiter.tell(rotate=True)
+    assert sent == messages
+    assert counters.client.hget(counters.area + "through", process.id.hex) == "1"
+    assert [counters.counter("c", budget)["used"] for budget in budgets] == [4] * days
+    assert not counters.client.hexists(f"{counters.area}p:{process.id.hex}", "partial")
