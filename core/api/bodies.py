@@ -20,7 +20,7 @@ _TYPES: Final[tuple[tuple[type[serializers.Field[Any, Any, Any, Any]], tuple[typ
 def parse_body(serializer: type[serializers.Serializer[Any]], data: Any, *, partial: bool = False) -> dict[str, Any]:
     """The body's values. Raises ValidationError naming each wrong field."""
     parser = serializer(data=data, partial=partial)
-    if isinstance(data, Mapping) and (wrong := dict(_wrong_types(parser, data))):
+    if isinstance(data, Mapping) and (wrong := dict(_wrong_types(parser, data)) | dict(_no_texts(data))):
         raise ValidationError(wrong)
     parser.is_valid(raise_exception=True)
     values: dict[str, Any] = parser.validated_data
@@ -39,6 +39,33 @@ def _wrong_types(parser: serializers.Serializer[Any], data: Mapping[str, Any]) -
                 if any(not _is(part, types) for part in values if part is not None):
                     yield name, [sentence]
                 break
+
+
+def _no_texts(data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """What JSON can say and the database cannot hold; names of members, too, which no field looks at."""
+    for name, value in data.items():
+        if not all(_can_be_stored(text) for text in _texts(value)):
+            yield name, ["It has a character that is no text: half of a surrogate pair, or NUL."]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield str(name)
+            yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+
+
+def _can_be_stored(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
 
 
 def _is(value: Any, types: tuple[type, ...]) -> bool:

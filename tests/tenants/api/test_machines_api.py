@@ -1,5 +1,6 @@
 """Keys, grants and issuers by the control API: roles bound who may, edits meet, secrets are told once."""
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -231,10 +232,12 @@ def test_an_issuer_is_made_changed_and_deleted(acme: Tenant, operator: APIClient
         ({"jwks_url": "https://i.example/keys", "algorithms": ["HS256"]}, "algorithms"),
         ({"jwks_url": "https://i.example/keys", "tenant": "nobody"}, "tenant"),
         ({"pinned_jwks": '{"keys": [{"kty": "oct", "k": "AA"}]}'}, "pinned_jwks"),
+        ({"jwks_url": "https://i.example/keys", "role_scopes": {"\ud800": ["infer"]}}, "role_scopes"),
     ],
 )
 def test_what_is_wrong_with_an_issuer_is_named(operator: APIClient, said: dict[str, Any], field: str) -> None:
-    refused = operator.post("/api/issuers/", issuer_body(**said), format="json")
+    body = json.dumps(issuer_body(**said))
+    refused = operator.post("/api/issuers/", body, content_type="application/json")
     assert refused.status_code == 400
     assert list(refused.json()["errors"]) == [field]
     assert not TokenIssuer.objects.exists()
