@@ -1,9 +1,12 @@
 """What is erased is nowhere, and nothing else is gone: shown by looking into every table that the database has."""
 
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.apps import apps
@@ -11,30 +14,35 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import connection
 from django.utils import timezone
 
 import gateway.holdings
 import gpupool.holdings
 import tenants.holdings
+from config.database_roles import grant_runtime
 from core.models import IdempotencyRecord
 from core.refusals import Conflict
 from gateway.models import StoredConversation
 from gpupool.models import FineTuningJob, Instance
+from gpupool.services.catalogue import create_model
 from tenants import erasure, services
 from tenants.actor import SYSTEM, user_actor
 from tenants.models import AuditEvent, PlatformRole, Tenant, TenantRole, TenantState, UsageRecord, User
-from tenants.policies.roles import Standing
+from tenants.policies.roles import Standing as RoleStanding
 from tenants.reads.export import export_person, export_tenant
 from tenants.services import create_access_token
 from tenants.services.departments import change_tenant
 from tenants.services.erasure import erase_person, erase_tenant, finish_erasures, quiet_after
+from tenants.services.limits import create_limit
 from tenants.services.requests import request_model
+from tenants.standing import Standing
 from tests.canaries import SECRET, Filler, holding_models, places_of
 from tests.factories import make_key, make_member, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
 ACME, OTHER = "canaryacme91d2", "canaryother4be7"
-AS_OPERATOR = Standing("superuser", None)
+AS_OPERATOR = RoleStanding("superuser", None)
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +65,7 @@ def _filled(word: str, operator: User) -> Tenant:
     create_access_token(person, name=f"{word} token", actor=SYSTEM)
     services.create_login_link(person, actor=SYSTEM)
     change_tenant(tenant.pk, name=f"{word} renamed", actor=SYSTEM)
+    create_model(f"{word}-private", tenant_id=tenant.pk, actor=SYSTEM)
     request_model(tenant, model="m", reason=f"{word} reason", actor=user_actor(person.pk))
     elsewhere = make_tenant()
     services.create_invitation(elsewhere, email=person.email, role="viewer", days=7, standing=AS_OPERATOR, actor=SYSTEM)
@@ -188,6 +197,35 @@ def test_instances_and_jobs_of_a_tenant_are_in_the_way(state: str) -> None:
     FineTuningJob.objects.update(state="running")
     with pytest.raises(Conflict, match=r"1 of its fine-tuning jobs .* not stopped"):
         erase_tenant(acme.pk, actor=SYSTEM, now=_later())
+
+
+def test_requests_that_its_limits_still_count_are_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    acme = make_tenant()
+    create_limit(metric="concurrency", window="standing", amount=5, tenant=acme, actor=SYSTEM)
+    _suspended(acme)
+
+    def two_under_way(limit_ids: Sequence[UUID]) -> dict[UUID, Standing]:
+        return {limit_id: Standing(used=0, reserved=2, remaining=3, reset_seconds=0) for limit_id in limit_ids}
+
+    monkeypatch.setattr("tenants.standing._readers", [two_under_way])
+    with pytest.raises(Conflict, match="2 of its requests are under way"):
+        erase_tenant(acme.pk, actor=SYSTEM, now=_later())
+    monkeypatch.setattr("tenants.standing._readers", [])
+    erase_tenant(acme.pk, actor=SYSTEM, now=_later())
+
+
+def test_the_role_that_processes_run_as_may_erase() -> None:
+    operator = make_user(platform_role=PlatformRole.SUPERUSER)
+    acme = _filled(ACME, operator)
+    _suspended(acme)
+    role = f"erasure_{os.getpid()}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE ROLE {role}")
+        grant_runtime(role)
+        cursor.execute(f"SET LOCAL ROLE {role}")
+        erase_tenant(acme.pk, actor=SYSTEM, now=_later())
+        cursor.execute("RESET ROLE")
+    assert places_of(ACME) == set()
 
 
 def test_an_erasure_that_was_broken_off_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:

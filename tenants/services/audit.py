@@ -16,6 +16,8 @@ _TYPED: Final = frozenset({"name", "slug", "display_name", "email", "note", "rea
 
 That it changed is told here; from what to what is in the configuration's history, which can be erased.
 """
+_TYPED_BY_TENANTS: Final = frozenset({"name", "suffix", "value"})
+"""The same of rows that are a tenant's, of any app: private models, adapters, values that roles are mapped from."""
 
 
 def record_audit(
@@ -29,7 +31,7 @@ def record_audit(
 ) -> None:
     """Append one row, in the caller's transaction. `before` and `after` carry JSON values, never secrets.
 
-    Of rows of this app what people typed freely (_TYPED), and whatever looks like a mail address, is masked.
+    What people typed freely, and whatever looks like a mail address, is masked.
     Raises RuntimeError outside a transaction: a row must stand or fall with the write it tells of.
     """
     if not connection.in_atomic_block:
@@ -51,9 +53,8 @@ def record_audit(
 
 def _typed(subject: models.Model, tenant_id: UUID | None) -> frozenset[str]:
     """Names of members that are masked."""
-    if subject._meta.app_label != _APP:
-        return frozenset()
-    return _TYPED | {"value"} if tenant_id is not None else _TYPED  # of a tenant's role mapping: a group, or a person
+    ours = _TYPED if subject._meta.app_label == _APP else frozenset()
+    return ours if tenant_id is None else ours | _TYPED_BY_TENANTS
 
 
 def _masked(values: Mapping[str, Any], typed: frozenset[str]) -> dict[str, Any]:
