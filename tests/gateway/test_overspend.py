@@ -61,11 +61,13 @@ def _check_ledger_is_the_engines(house: SpendingHouse, budget: Budget) -> None:
     lost = [row for row in rows if row.outcome == "lost"]
     left = [row for row in rows if row.outcome == "cancelled"]
     assert len(whole) + len(lost) + len(left) == len(rows)
-    unseen = [row for row in left if row.output_tokens is None]
-    assert all(row.usage_source == "estimated" and row.input_tokens for row in left)
+    worked = house.counting.worked[f"model-{budget.name}"]
+    never_forwarded = [row for row in left if row.usage_source == "none"]
+    assert len(never_forwarded) <= len(rows) - worked.requests
+    unseen = [row for row in left if row.output_tokens is None and row not in never_forwarded]
+    assert all(row.usage_source == "estimated" and row.input_tokens for row in unseen)
     if budget.metric != "requests":
         assert all(0 < (row.reserved_output or 0) <= MOST_TOKENS for row in unseen)
-    worked = house.counting.worked[f"model-{budget.name}"]
     assert len(whole) <= worked.requests <= len(rows)
     told = worked.output_tokens - worked.broken_output
     settled = sum(row.output_tokens or 0 for row in whole)
