@@ -141,7 +141,9 @@ class Door:
 
     def _carrier(self, ready: Ready) -> Carrier:
         carry = self._exchange if self._coalescer is None else self._coalescer.carry
-        return carry(ready) if self._conversations is None else self._conversations.keep(ready, carry)
+        if self._conversations is None or not ready.principal.store_conversations:
+            return carry(ready)
+        return self._conversations.keep(ready, carry)
 
     def abort_all(self, error: GatehouseError | None = None) -> None:
         """End every request under way: an error event or body, settled; nothing is dropped silently."""
