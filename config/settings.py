@@ -169,7 +169,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["core.api.bodies.JsonBodyParser"],
     "DEFAULT_SCHEMA_CLASS": "core.api.schema.ControlSchema",
     "EXCEPTION_HANDLER": "gateway.api.problems.render_problem",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import ParseError, ValidationError
+from rest_framework.parsers import JSONParser
 
 _TYPES: Final[tuple[tuple[type[serializers.Field[Any, Any, Any, Any]], tuple[type, ...], str], ...]] = (
     (serializers.BooleanField, (bool,), "true or false."),
@@ -15,12 +16,24 @@ _TYPES: Final[tuple[tuple[type[serializers.Field[Any, Any, Any, Any]], tuple[typ
     (serializers.FloatField, (int, float), "A number."),
     (serializers.CharField, (str,), "A text."),
 )
+_DEEPEST: Final = 50
+
+
+class JsonBodyParser(JSONParser):
+    """DRF's own, which fails on brackets within brackets without end."""
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        """Raises ParseError."""
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except RecursionError as error:
+            raise ParseError("The body is nested too deep.") from error
 
 
 def parse_body(serializer: type[serializers.Serializer[Any]], data: Any, *, partial: bool = False) -> dict[str, Any]:
     """The body's values. Raises ValidationError naming each wrong field."""
     parser = serializer(data=data, partial=partial)
-    if isinstance(data, Mapping) and (wrong := dict(_wrong_types(parser, data)) | dict(_no_texts(data))):
+    if isinstance(data, Mapping) and (wrong := dict(_wrong_types(parser, data)) | dict(_unfit(data))):
         raise ValidationError(wrong)
     parser.is_valid(raise_exception=True)
     values: dict[str, Any] = parser.validated_data
@@ -41,23 +54,22 @@ def _wrong_types(parser: serializers.Serializer[Any], data: Mapping[str, Any]) -
                 break
 
 
-def _no_texts(data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """What JSON can say and the database cannot hold; names of members, too, which no field looks at."""
+def _unfit(data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """What JSON can say and nothing here can hold; names of members, too, which no field looks at."""
     for name, value in data.items():
-        if not all(_can_be_stored(text) for text in _texts(value)):
-            yield name, ["It has a character that is no text: half of a surrogate pair, or NUL."]
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for name, part in value.items():
-            yield str(name)
-            yield from _texts(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _texts(part)
+        parts: list[tuple[Any, int]] = [(value, 1)]
+        while parts:
+            part, depth = parts.pop()
+            if isinstance(part, str) and not _can_be_stored(part):
+                yield name, ["It has a character that is no text: half of a surrogate pair, or NUL."]
+                break
+            if isinstance(part, (Mapping, list)) and depth > _DEEPEST:
+                yield name, [f"It is nested more than {_DEEPEST} deep."]
+                break
+            if isinstance(part, Mapping):
+                parts += [(inner, depth + 1) for pair in part.items() for inner in pair]
+            elif isinstance(part, list):
+                parts += [(inner, depth + 1) for inner in part]
 
 
 def _can_be_stored(text: str) -> bool:

@@ -243,6 +243,12 @@ def test_what_is_wrong_with_an_issuer_is_named(operator: APIClient, said: dict[s
     assert not TokenIssuer.objects.exists()
 
 
+@pytest.mark.parametrize("depth", [60, 900, 100_000])
+def test_a_body_that_is_nested_without_end_is_refused(operator: APIClient, depth: int) -> None:
+    body = '{"role_scopes": {"a": ' + "[" * depth + "]" * depth + "}}"
+    assert operator.post("/api/issuers/", body, content_type="application/json").status_code == 400
+
+
 def test_only_the_platform_sees_issuers_and_only_operators_change_them(acme: Tenant) -> None:
     body = issuer_body(pinned_jwks=TokenMaker().key_set())
     reader = client(person(PlatformRole.READ_ONLY))
