@@ -1,5 +1,6 @@
 """Invitations and recovery links: who they let in, once, and in time."""
 
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 
@@ -127,7 +128,7 @@ def test_an_invitation_is_mailed_where_there_is_a_mail_server(
     with django_capture_on_commit_callbacks(execute=True):
         invite(acme, "first@example.com")
     assert sent == []
-    monkeypatch.setattr(type(settings.GATEHOUSE), "smtp_url", "smtp://mail.example")
+    settings.GATEHOUSE = replace(settings.GATEHOUSE, smtp_url="smtp://mail.example")
     with django_capture_on_commit_callbacks(execute=True):
         path = invite(acme)
     ((name, arguments),) = sent
