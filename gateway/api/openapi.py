@@ -38,16 +38,22 @@ _REFUSALS: Final = {
 
 
 class GatewayKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
-    """API keys, as OpenAI's clients send them or as Anthropic's do."""
+    """API keys, as OpenAI's clients send them or as Anthropic's do, and tokens of issuers."""
 
     target_class = "gateway.authentication.MachineAuthentication"
-    name = ["gatewayKey", "gatewayKeyHeader"]  # the library's own way
+    name = ["gatewayKey", "gatewayKeyHeader", "gatewayToken"]  # the library's own way
 
     def get_security_definition(self, auto_schema: Any) -> list[dict[str, str]]:
         text = "An API key of a tenant: sk-gh-..."
         return [
             {"type": "http", "scheme": "bearer", "description": text},
             {"type": "apiKey", "in": "header", "name": "x-api-key", "description": text},
+            {
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "JWT",
+                "description": "A token of an issuer that an operator has registered.",
+            },
         ]
 
     def get_security_requirement(self, auto_schema: Any) -> list[dict[str, list[str]]]:

@@ -57,7 +57,7 @@ def test_inference_is_described_with_its_key_and_its_refusals(schema: dict[str, 
     assert schema["openapi"].startswith("3.1")
     chat = schema["paths"]["/v1/chat/completions"]["post"]
     assert {"200", "400", "401", "403", "404", "413", "429", "503"} <= set(chat["responses"])
-    assert chat["security"] == [{"gatewayKey": []}, {"gatewayKeyHeader": []}]
+    assert chat["security"] == [{"gatewayKey": []}, {"gatewayKeyHeader": []}, {"gatewayToken": []}]
     assert schema["components"]["securitySchemes"]["gatewayKey"]["scheme"] == "bearer"
     assert schema["components"]["securitySchemes"]["gatewayKeyHeader"]["name"] == "x-api-key"
     assert "x-ratelimit-limit-requests" in chat["responses"]["429"]["headers"]
