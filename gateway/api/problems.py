@@ -1,12 +1,13 @@
 """Errors of the control API as problem details (RFC 9457); the inference endpoints have OpenAI's shape."""
 
 import json
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import OperationalError
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views import defaults
@@ -46,6 +47,7 @@ _TITLES: Final[Mapping[str, str]] = {
     _URN + "precondition-required": "If-Match is missing",
     _URN + "idempotency-key-reused": "Idempotency key used for another request",
 }
+_AWAY_RETRY_SECONDS: Final = 5
 _NOT_UNDERSTOOD: Final = "This request is not valid here: is its Host header one that this gateway is known by?"
 
 
@@ -100,10 +102,21 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    """Django's handler500, told apart in the same way."""
+    """Django's handler500, told apart in the same way; 503 with Retry-After where it is only the database that is away.
+
+    Called while the exception is being handled.
+    """
+    away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
     if not request.path.startswith("/api/"):
-        return defaults.server_error(request)
-    return _answer(request, 500, "The failure is ours and is in the log of the web process.")
+        answer: HttpResponseBase = defaults.server_error(request)
+    elif away:
+        answer = _answer(request, 503, "The database cannot be reached now. Try again in a moment.")
+    else:
+        answer = _answer(request, 500, "The failure is ours and is in the log of the web process.")
+    if away:
+        answer.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+        answer["Retry-After"] = str(_AWAY_RETRY_SECONDS)
+    return answer
 
 
 def _kind(error: Exception) -> str:

@@ -12,6 +12,9 @@ from django.db import connection
 from psycopg import sql
 
 from bench.house import wait_until
+from tenants.actor import SYSTEM
+from tenants.models import ApiKey
+from tenants.services.limits import create_limit, delete_limit
 from tests.house import TestHouse
 
 CHAT: Final = "/v1/chat/completions"
@@ -30,6 +33,20 @@ def database_away() -> Iterator[None]:
         admin.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
         try:
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+            yield
+        finally:
+            admin.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
+
+
+@contextlib.contextmanager
+def no_more_connections() -> Iterator[None]:
+    """Who is connected stays so, and nobody else comes in."""
+    name = str(connection.settings_dict["NAME"])
+    server = os.environ["DATABASE_URL"].rpartition("/")[0]
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as admin:
+        allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+        admin.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
+        try:
             yield
         finally:
             admin.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
@@ -77,6 +94,58 @@ def test_known_keys_are_served_for_the_stated_time_and_then_503(both: TestHouse,
         assert unseen.post(CHAT, json=BODY).status_code == 200
     for request_id in request_ids:
         both.ledger_row(request_id)
+
+
+@pytest.mark.shows("G30")
+@pytest.mark.parametrize("door", ["relay", "web"])
+def test_limits_hold_while_the_database_is_away(both: TestHouse, door: str) -> None:
+    """They count in Valkey: as many are served as may be, the next are refused, and what has no limit is served."""
+    near, far = both.new_key(f"near at the {door}", rpm_limit=4), both.new_key(f"far at the {door}")
+    amount = 10_000_000
+    budget = create_limit(
+        tenant=both.tenant, key=ApiKey.objects.get(pk=far.id), metric="tokens", window="day", amount=amount,
+        actor=SYSTEM,
+    )  # fmt: skip
+    with (
+        both.client(door=door) as free,
+        both.client(near.secret, door=door) as nearly,
+        both.client(far.secret, door=door) as budgeted,
+    ):
+        wait_until(
+            lambda: budgeted.post(CHAT, json=BODY).headers.get("x-ratelimit-limit-tokens") == str(amount), "the limit"
+        )
+        assert nearly.post(CHAT, json=BODY).status_code == 200
+        with database_away():
+            began = time.monotonic()
+            statuses = [nearly.post(CHAT, json=BODY).status_code for _ in range(6)]
+            answers = [client.post(CHAT, json=BODY) for client in (budgeted, free)]
+            assert time.monotonic() - began < STALE_SECONDS
+            assert statuses == [200] * 3 + [429] * 3
+            assert [answer.status_code for answer in answers] == [200, 200]
+            wait_until(lambda: budgeted.post(CHAT, json=BODY).status_code == 503, "too old to serve", seconds=6)
+            for client in (budgeted, nearly, free):
+                refused = client.post(CHAT, json=BODY)
+                assert (refused.status_code, refused.json()["error"]["code"]) == (503, "configuration_unavailable")
+                assert refused.headers["retry-after"]
+        wait_until(lambda: budgeted.post(CHAT, json=BODY).status_code == 200, "served again", seconds=8)
+    for answer in answers:
+        both.ledger_row(answer.headers["x-request-id"])
+    delete_limit(budget.pk, actor=SYSTEM)
+
+
+@pytest.mark.shows("G30")
+@pytest.mark.parametrize("door", ["relay", "web"])
+def test_a_database_without_room_for_another_connection_stops_nobody_who_is_known(both: TestHouse, door: str) -> None:
+    """Connections that are there stay; no other can be made, as with a pool that is exhausted."""
+    with both.client(door=door) as client:
+        assert client.post(CHAT, json=BODY).status_code == 200
+        with no_more_connections():
+            for _ in range(5):
+                assert client.post(CHAT, json=BODY).status_code == 200
+            with both.client("", door="web") as page:
+                told = page.get("/api/tenants/", headers={"authorization": "Token none"})
+            assert (told.status_code, told.json()["status"], told.headers["retry-after"]) == (503, 503, "5")
+            assert client.post(CHAT, json=BODY).status_code == 200
 
 
 @pytest.mark.shows("G30")

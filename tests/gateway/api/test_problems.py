@@ -1,6 +1,7 @@
 """What the control API says where no view of its own answers."""
 
 import pytest
+from django.db import InterfaceError, OperationalError
 from django.test import Client, RequestFactory
 
 from gateway.api.problems import server_error
@@ -63,3 +64,14 @@ def test_a_failure_says_nothing_of_its_cause() -> None:
     assert (answer.status_code, answer["content-type"]) == (500, "application/problem+json")
     page = server_error(RequestFactory().get("/console/overview/"))
     assert (page.status_code, page["content-type"]) == (500, "text/html; charset=utf-8")
+
+
+@pytest.mark.parametrize("error", [OperationalError("too many clients"), InterfaceError("connection already closed")])
+def test_a_database_that_is_away_is_told_as_503(error: Exception) -> None:
+    for path in ("/api/tenants/", "/console/overview/"):
+        try:
+            raise error
+        except (OperationalError, InterfaceError):
+            answer = server_error(RequestFactory().get(path))
+        assert (answer.status_code, answer["retry-after"]) == (503, "5")
+    assert server_error(RequestFactory().get("/api/tenants/")).status_code == 500
