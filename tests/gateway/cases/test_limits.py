@@ -1,7 +1,6 @@
 """Limits count alike whatever is asked and however it ends, and never let more in than there is (G1, G3, G4, G5).
 
-Of limits there are requests a minute so far. Limits of tokens and balances of money come with budgets; these tests
-then say the same of them.
+Here of requests a minute; test_limits_of_amounts and test_balances say the same of tokens and money.
 """
 
 from collections.abc import Callable

@@ -169,7 +169,6 @@ async def test_what_may_not_run_at_all_does_not_run_by_parts(counters: Counters)
     await process.client.close()
 
 
-@pytest.mark.shows("G3")
 async def test_the_limiter_outlives_a_defect_of_ours(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else limited work would be told 503 until the process is started again."""
     process = await Process(counters, clock=SystemClock()).start()
