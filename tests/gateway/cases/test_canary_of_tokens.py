@@ -25,7 +25,14 @@ def test_g25_no_token_nor_what_it_says_of_a_person_is_told_or_kept(case: Case) -
         actor=SYSTEM, name="Canary", issuer=maker.issuer, audiences=[AUDIENCE], pinned_jwks=maker.key_set(),
         default_scopes=["infer"],
     )  # fmt: skip
-    about: dict[str, Any] = {"sub": PERSON, "email": PERSON, "name": CANARY, "jti": CANARY, "groups": [CANARY], "scope": None}
+    about: dict[str, Any] = {
+        "sub": PERSON,
+        "email": PERSON,
+        "name": CANARY,
+        "jti": CANARY,
+        "groups": [CANARY],
+        "scope": None,
+    }
     good = maker.token(tid="acme", **about)
     head, payload, signature = good.split(".")
     wrong = [

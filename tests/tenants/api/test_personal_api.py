@@ -34,7 +34,6 @@ def lines_of(answer: Any) -> list[Any]:
     return [json.loads(line) for line in b"".join(answer).splitlines()]
 
 
-@pytest.mark.shows("R5")
 def test_owners_and_superusers_export_and_nobody_else(acme: Tenant) -> None:
     owner = make_member(acme, role=TenantRole.OWNER)
     superuser = make_user(platform_role=PlatformRole.SUPERUSER)
@@ -50,7 +49,6 @@ def test_owners_and_superusers_export_and_nobody_else(acme: Tenant) -> None:
     assert AuditEvent.objects.filter(action="tenant.exported").count() == 2
 
 
-@pytest.mark.shows("R5")
 def test_people_export_themselves_and_superusers_everybody(acme: Tenant) -> None:
     member = make_member(acme)
     superuser = make_user(platform_role=PlatformRole.SUPERUSER)

@@ -44,7 +44,6 @@ def for_limit(tenant: Tenant, **more: Any) -> AccessRequest:
     return request_limit(tenant, **{**asked, "actor": asker(tenant), **more})
 
 
-@pytest.mark.shows("R5")
 def test_an_approved_model_is_granted_until_then() -> None:
     tenant, until = make_tenant(), in_days(7)
     request = for_model(tenant, actions=("infer", "train"), until=until)
