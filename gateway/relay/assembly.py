@@ -12,6 +12,8 @@ from gateway.relay.sse import EventSplitter, EventTooLarge, event_fields
 
 _Json = dict[str, Any]
 _objects: Final = msgspec.json.Decoder(_Json)
+_OF_ANOTHER_SHAPE: Final = (ValueError, RecursionError, KeyError, AttributeError, TypeError)
+"""What reading an answer raises that is not ours."""
 _FOLD_BYTES: Final = 16 * 1024
 """Events are gathered up to this size, and read then: a few hundred at once cost less than one by one."""
 
@@ -71,7 +73,7 @@ class Assembly:
                 continue
             try:
                 self._read_event(_objects.decode(said))
-            except (msgspec.DecodeError, RecursionError, AttributeError, TypeError):  # of another shape: not ours
+            except _OF_ANOTHER_SHAPE:
                 self.truncated = True
 
     def _read_event(self, event: _Json) -> None:
@@ -112,11 +114,11 @@ class Assembly:
                 merged = self._choice(choice.get("index", position))
                 merged.fixed = dict(choice.get("message") or {"content": choice.get("text")})
                 merged.finish_reason = choice.get("finish_reason")
-        except (msgspec.DecodeError, RecursionError, KeyError, AttributeError, TypeError):
+        except _OF_ANOTHER_SHAPE:
             self.truncated = True
 
     def _choice(self, index: int) -> "_Merged":
-        return self._choices.setdefault(index, _Merged())
+        return self._choices.setdefault(_checked(index), _Merged())
 
     def _merge(self, merged: "_Merged", delta: _Json) -> None:
         for name, piece in delta.items():
@@ -159,7 +161,7 @@ class _Merged:
         self._pieces.setdefault(name, []).append(piece)
 
     def block(self, index: int, fixed: _Json) -> "_Merged":
-        block = self._blocks.setdefault(index, _Merged())
+        block = self._blocks.setdefault(_checked(index), _Merged())
         block.fixed |= fixed
         return block
 
@@ -174,3 +176,10 @@ class _Merged:
 
     def _own(self) -> _Json:
         return {name: "".join(pieces) for name, pieces in self._pieces.items()}
+
+
+def _checked(index: Any) -> int:
+    """Raises TypeError for what could not be sorted among numbers."""
+    if not isinstance(index, int):
+        raise TypeError("an index is a whole number")
+    return index

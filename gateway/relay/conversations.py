@@ -133,6 +133,9 @@ class Conversations:
         except ValueError as error:
             log.warning("conversation_not_stored", request_id=str(conversation.id), error=str(error))
             self._drop("unreadable")
+        except Exception:  # a defect of ours: without this task nothing would be stored any more
+            log.exception("conversation_not_stored", request_id=str(conversation.id))
+            self._drop("unreadable")
         else:
             metrics.conversations.labels(self._door, "kept").inc()
 

@@ -109,6 +109,41 @@ def test_what_cannot_be_read_says_so(told: bytes, api: Api, streamed: bool) -> N
     assert assembly.truncated or (streamed and api is Api.MESSAGES)
 
 
+@pytest.mark.parametrize(
+    ("api", "event"),
+    [
+        (Api.CHAT, {"choices": [{"index": "a", "delta": {"content": "x"}}]}),
+        (Api.CHAT, {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": "a"}, {"index": 1}]}}]}),
+        (Api.MESSAGES, {"type": "content_block_start", "index": 0}),
+        (Api.MESSAGES, {"type": "content_block_start", "index": 0, "content_block": "text"}),
+        (Api.MESSAGES, {"type": "content_block_delta", "index": "a", "delta": {"text": "x"}}),
+        (Api.MESSAGES, {"type": "content_block_delta", "delta": {"text": "x"}}),
+        (Api.MESSAGES, {"type": "message_delta"}),
+    ],
+)
+def test_events_of_another_shape_break_nothing_and_are_told(api: Api, event: Any) -> None:
+    first = (
+        {"choices": [{"index": 0, "delta": {"content": "Hi"}}]}
+        if api is Api.CHAT
+        else json.loads(MESSAGES.split(b"data: ")[3])
+    )
+    assembly = Assembly(api, streamed=True, most_bytes=BOUND)
+    assembly.add(sse(first) + sse(event) * 400)  # more than is gathered before it is read
+    (message,) = assembly.messages()
+    assert "Hi" in json.dumps(message) or "He" in json.dumps(message)
+    assert assembly.truncated
+
+
+@pytest.mark.parametrize(
+    "choices", [[{"index": 0, "text": "x"}, {"index": "a", "text": "y"}], [{"index": 0, "message": "text"}]]
+)
+def test_whole_answers_of_another_shape_break_nothing(choices: Any) -> None:
+    assembly = Assembly(Api.CHAT, streamed=False, most_bytes=BOUND)
+    assembly.add(json.dumps({"choices": choices}).encode())
+    assembly.messages()
+    assert assembly.truncated
+
+
 def test_what_is_kept_is_bounded_and_says_so() -> None:
     assembly = Assembly(Api.CHAT, streamed=True, most_bytes=BOUND)
     piece = sse({"choices": [{"index": 0, "delta": {"content": "x" * 90}}]})

@@ -207,7 +207,7 @@ async def test_answers_do_not_wait_and_what_there_is_no_room_for_is_dropped(monk
     task.cancel()
 
 
-@pytest.mark.parametrize("error", [ConversationStoreUnavailable(), ValueError("a NUL")])
+@pytest.mark.parametrize("error", [ConversationStoreUnavailable(), ValueError("a NUL"), TypeError("a defect")])
 async def test_what_cannot_be_stored_is_dropped_and_the_next_one_is_kept(error: Exception) -> None:
     house = Kept()
     house.store.may.set()
