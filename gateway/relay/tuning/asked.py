@@ -14,6 +14,7 @@ from gateway.relay.tuning.store import NewJob, Page
 _MOST_PARAMETERS: Final = 32
 _LARGEST_SEED: Final = 2**31 - 1
 _LONGEST_MODEL: Final = 200
+_LONGEST_NUMBER: Final = 9
 
 _Number = int | float | Literal["auto"] | None
 
@@ -115,7 +116,7 @@ class Query:
     def page(self, *, default: int, most: int) -> Page:
         """Which part of the list."""
         limit = self._given.get("limit", str(default))
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= most):
+        if not (limit.isascii() and limit.isdigit() and len(limit) <= _LONGEST_NUMBER and 1 <= int(limit) <= most):
             raise InvalidRequest(f"Invalid value for 'limit': expected 1 to {most}.", param="limit")
         order = self._given.get("order", "desc")
         if order not in ("asc", "desc"):

@@ -46,6 +46,7 @@ def test_names_are_taken_as_they_are(filename: str) -> None:
         ("multipart/form-data", FILE + b"--XX--"),
         ("multipart/form-data; boundary=", FILE + b"--XX--"),
         ("multipart/form-data; boundary=" + "x" * 201, FILE + b"--XX--"),
+        (f"multipart/form-data; boundary*{'9' * 5000}*=XX", FILE + b"--XX--"),
         ("multipart/form-data; boundary=YY", FILE + b"--XX--"),
         (TYPE, b""),
         (TYPE, b"--XX"),
