@@ -77,11 +77,14 @@ def read_adapter(config: bytes, head: bytes, *, weights_bytes: int) -> AdapterFa
         raise BadAdapter(f"{WEIGHTS_FILE} has no tensors of a LoRA.")
     if max(ranks) != stated.r:
         raise BadAdapter(f"{CONFIG_FILE} says rank {stated.r}, the tensors have {max(ranks)}.")
-    modules = stated.target_modules or []
+    named = stated.target_modules or []
+    modules = sorted([named] if isinstance(named, str) else named)
+    if any("\0" in module for module in modules):
+        raise BadAdapter(f"{CONFIG_FILE} names a module with the character NUL.")
     return AdapterFacts(
         rank=stated.r,
         alpha=stated.lora_alpha,
-        target_modules=sorted([modules] if isinstance(modules, str) else modules),
+        target_modules=modules,
         tensors=len(tensors),
     )
 

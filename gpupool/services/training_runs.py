@@ -20,7 +20,7 @@ from django.db.models import Count, Q
 from gpupool.models import Adapter, FineTuningEvent, FineTuningJob, TrainingFile
 from gpupool.policies.adapter import BadAdapter
 from gpupool.policies.training import JobState, adapter_name, check_step
-from gpupool.training.folders import JOB_FILE, LOG_FILE, OUTPUT, check_adapter
+from gpupool.training.folders import JOB_FILE, OUTPUT, check_adapter
 from gpupool.training.process import (
     Ending,
     ask_to_end,
@@ -60,7 +60,10 @@ def tend_jobs(settings: TrainingSettings, *, now: datetime, host: str = "") -> i
         _abandon(job_id, now=now)
     mine = list(live.filter(runner_host=host).order_by("pk").values_list("pk", flat=True))
     for job_id in mine:
-        _tend(job_id, settings, host=host, now=now)
+        try:
+            _tend(job_id, settings, host=host, now=now)
+        except Exception:  # a defect that one job brings out must not hold up all others
+            log.exception("job_not_looked_after", job_id=str(job_id))
     _end_forgotten(settings, host=host, now=now)
     return len(mine)
 
@@ -142,6 +145,7 @@ def _launch(job: FineTuningJob, settings: TrainingSettings, *, now: datetime) ->
         start_runner(folder, command, settings.limits, environment)
     except (OSError, subprocess.SubprocessError) as error:
         log.error("trainer_not_started", job_id=str(job.pk), reason=str(error))
+        kill_leftovers(settings.folders.job(job.pk))  # it may only have been slow: nobody would look after it
         _fail(job, "trainer_not_started", "The trainer could not be started.", now=now)
         return
     if (found := runner_pid(folder)) is not None:
@@ -290,8 +294,3 @@ def _end_forgotten(settings: TrainingSettings, *, host: str, now: datetime) -> N
         folder = settings.folders.job(job_id)
         if is_alive(folder) and (found := runner_pid(folder)) is not None:
             ask_to_end(*found)
-
-
-def log_path(job_id: UUID, settings: TrainingSettings) -> Path:
-    """Where a job's log is; it need not be there."""
-    return settings.folders.job(job_id) / LOG_FILE

@@ -18,11 +18,13 @@ from django.utils import timezone
 from bench.house import wait_until
 from gpupool.models import Adapter, FineTuningJob, TrainingFile
 from gpupool.policies.training import JobState
+from gpupool.services import training_runs
 from gpupool.services.training_files import Whose, create_training_file
 from gpupool.services.training_jobs import JobWish, cancel_fine_tuning_job, create_fine_tuning_job
 from gpupool.services.training_runs import ABANDONED_AFTER, tend_jobs
 from gpupool.training.leftovers import end_trainers
-from gpupool.training.process import is_alive, read_ending, runner_pid
+from gpupool.training.process import is_alive, read_ending, runner_pid, start_runner
+from gpupool.training.progress import read_progress
 from gpupool.training.settings import TrainingSettings
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, Tenant, TenantState
@@ -111,6 +113,50 @@ def test_what_is_no_adapter_is_a_failure_that_says_why(
     assert says in job.error_message
     assert not Adapter.objects.exists()
     assert not settings.folders.adapter(job.pk).exists()
+
+
+def test_a_result_that_cannot_be_written_down_is_a_failure(tenant: Tenant, settings: TrainingSettings) -> None:
+    job = ask(tenant, settings)
+    folder = settings.folders.job(job.pk)
+    look(settings)
+    wait_until(lambda: read_ending(folder) is not None, "the trainer's end", seconds=10)
+    config = folder / "output" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"target_modules": ["q\0"]}))
+    look(settings)
+    job.refresh_from_db()
+    assert (job.state, job.error_code, job.runner_live) == ("failed", "bad_result", False)
+
+
+def test_a_job_that_cannot_be_looked_after_holds_up_no_other(
+    tenant: Tenant, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [ask(each, settings, "slow") for each in (tenant, make_tenant("other"))]
+    broken = settings.folders.job(jobs[0].pk)
+
+    def read(folder: Path, offset: int, *, ended: bool) -> Any:
+        if folder == broken:
+            raise RuntimeError("a defect")
+        return read_progress(folder, offset, ended=ended)
+
+    monkeypatch.setattr(training_runs, "read_progress", read)
+    until_waiting(jobs[1], settings)
+
+
+def test_a_runner_that_was_given_up_does_not_go_on(
+    tenant: Tenant, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ask(tenant, settings, "slow")
+
+    def start(*arguments: Any) -> None:
+        start_runner(*arguments)
+        raise TimeoutError("the runner did not say that it runs")
+
+    monkeypatch.setattr(training_runs, "start_runner", start)
+    look(settings)
+    job.refresh_from_db()
+    assert (job.state, job.error_code) == ("failed", "trainer_not_started")
+    folder = settings.folders.job(job.pk)
+    wait_until(lambda: not is_alive(folder) and not _jobs_processes(folder), "none of its processes", seconds=5)
 
 
 @pytest.mark.parametrize("command", ["/nowhere/trainer", "/etc/passwd"])
