@@ -9,7 +9,13 @@ from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, PlatformRole, Tenant, User, Webhook
 from tenants.policies.pricing import PriceTag
 from tenants.policies.roles import Standing
-from tenants.services import create_invitation, create_role_mapping, create_token_issuer, grant_model
+from tenants.services import (
+    create_access_token,
+    create_invitation,
+    create_role_mapping,
+    create_token_issuer,
+    grant_model,
+)
 from tenants.services.limits import create_limit
 from tenants.services.prices import set_price
 from tenants.services.requests import request_model
@@ -58,12 +64,14 @@ def one_of_everything() -> Rows:
     webhook = Webhook.objects.create(tenant=tenant, url="https://hooks.invalid/x")  # a service would look it up
     standing = Standing(superuser.active_platform_role, None)
     invited = create_invitation(tenant, email="new@example.test", role="viewer", standing=standing, actor=SYSTEM)
+    token = create_access_token(member, name="laptop", actor=SYSTEM).token
     addresses = {
         "slug": tenant.slug,
         "name": "vllm",
         "month": f"{timezone.now():%Y-%m}",
         "key_id": str(key.pk),
         "user_id": str(member.pk),
+        "token_id": str(token.pk),
         "version_id": str(version.pk),
         "instance_id": str(instance.pk),
         "node_id": str(make_node().pk),

@@ -159,7 +159,7 @@ class SecondFactorResetView(ControlView):
 
     @extend_schema(request=None, responses=PersonSerializer)
     def post(self, request: Request, user_id: UUID) -> Response:
-        """Forget a person's second factor and end their sessions; superusers only."""
+        """Forget a person's second factor, end their sessions and revoke their access tokens; superusers only."""
         platform_access(request, Action.CHANGE, Object.PERSON)
         _person(user_id)
         services.reset_second_factor(user_id, actor=self.actor)

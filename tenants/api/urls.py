@@ -3,6 +3,7 @@
 from django.urls import path
 
 from tenants.api import (
+    access_tokens,
     audit,
     configuration,
     forecasts,
@@ -41,8 +42,11 @@ urlpatterns = [
     path("tenants/<slug:slug>/invitations/<uuid:invitation_id>/", members.InvitationView.as_view()),
     path("people/", people.PersonListView.as_view()),
     path("people/<uuid:user_id>/", people.PersonView.as_view()),
+    path("people/<uuid:user_id>/access-tokens/", access_tokens.PersonAccessTokenListView.as_view()),
     path("people/<uuid:user_id>/export/", personal.PersonExportView.as_view()),
     path("people/<uuid:user_id>/reset-second-factor/", people.SecondFactorResetView.as_view()),
+    path("access-tokens/", access_tokens.AccessTokenListView.as_view()),
+    path("access-tokens/<uuid:token_id>/", access_tokens.AccessTokenView.as_view()),
     path("role-mappings/", people.RoleMappingListView.as_view()),
     path("role-mappings/<uuid:mapping_id>/", people.RoleMappingView.as_view()),
     path("audit/", audit.AuditListView.as_view()),

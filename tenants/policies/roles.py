@@ -54,6 +54,7 @@ class Object(StrEnum):
     NEW_TENANT = "new_tenant"
     ISSUER = "issuer"
     PERSON = "person"
+    ACCESS_TOKEN = "access_token"  # noqa: S105  # anybody's: one's own need no role
     PLATFORM_LIMIT = "platform_limit"
     PLATFORM_AUDIT = "platform_audit"
     RECONCILIATION = "reconciliation"
@@ -127,6 +128,8 @@ MAY: Final[Mapping[tuple[Object, Action], frozenset[str]]] = {
     (Object.PERSON, _C): frozenset({SUPERUSER}),
     (Object.PERSON, _W): frozenset({SUPERUSER}),
     (Object.PERSON, _D): frozenset({SUPERUSER}),
+    (Object.ACCESS_TOKEN, _V): frozenset({SUPERUSER}),
+    (Object.ACCESS_TOKEN, _D): frozenset({SUPERUSER}),
     (Object.PLATFORM_LIMIT, _V): _PLATFORM_READS,
     (Object.PLATFORM_LIMIT, _C): _OPERATES,
     (Object.PLATFORM_LIMIT, _W): _OPERATES,

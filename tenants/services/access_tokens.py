@@ -29,17 +29,30 @@ class NewAccessToken:
 
 
 @transaction.atomic
-def create_access_token(user: User, *, name: str, actor: Actor, expires_at: datetime | None = None) -> NewAccessToken:
+def create_access_token(
+    user: User,
+    *,
+    name: str,
+    actor: Actor,
+    expires_at: datetime | None = None,
+    made_with: AccessToken | None = None,
+) -> NewAccessToken:
     """A secret with all rights of `user` in the control API, for as long as they have them.
 
-    Raises InvalidInput for a name that is empty or longer than 80, or an expiry that is past or over a hundred
-    years ahead.
+    One that is `made_with` another ends no later: whoever finds that one has nothing when its time is over. Raises
+    InvalidInput for a name that is empty or longer than 80, or an expiry that is past, over a hundred years ahead, or
+    after that of the other.
     """
     name, now = name.strip(), timezone.now()
     if not 0 < len(name) <= 80:
         raise InvalidInput("name", "A token needs a name of 1 to 80 characters.")
     if expires_at is not None and not now < expires_at <= now + MAX_LIFE:
         raise InvalidInput("expires_at", "The expiry lies in the past, or more than a hundred years ahead.")
+    end = made_with.expires_at if made_with is not None else None
+    if end is not None:
+        expires_at = expires_at or end
+        if expires_at > end:
+            raise InvalidInput("expires_at", "A token makes none that outlives it.")
     secret = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     token = AccessToken.objects.create(
         user=user, name=name, last_four=secret[-4:], digest=digest_secret(secret), expires_at=expires_at
@@ -51,7 +64,19 @@ def create_access_token(user: User, *, name: str, actor: Actor, expires_at: date
 @transaction.atomic
 def delete_access_token(token_id: UUID, *, actor: Actor) -> None:
     """Refuse the token from now on. Raises AccessToken.DoesNotExist."""
-    token = AccessToken.objects.select_for_update().get(pk=token_id)
+    _delete(AccessToken.objects.select_for_update().get(pk=token_id), actor)
+
+
+@transaction.atomic
+def delete_access_tokens_of(user: User, *, actor: Actor) -> int:
+    """Refuse all of the person's tokens from now on; returns how many there were."""
+    tokens = list(AccessToken.objects.select_for_update().filter(user=user).order_by("pk"))
+    for token in tokens:
+        _delete(token, actor)
+    return len(tokens)
+
+
+def _delete(token: AccessToken, actor: Actor) -> None:
     record_audit(
         "access_token.deleted", subject=token, actor=actor, before={"user": str(token.user_id), "name": token.name}
     )

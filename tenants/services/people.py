@@ -15,6 +15,7 @@ from django.utils import timezone
 from tenants.actor import Actor, user_actor
 from tenants.digests import digest_secret
 from tenants.models import LoginLink, PlatformRole, RoleSource, User
+from tenants.services.access_tokens import delete_access_tokens_of
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.tenants import create_user
@@ -91,19 +92,26 @@ def set_role_fields(user: User, platform_role: str, *, source: str) -> None:
 
 @transaction.atomic
 def reset_second_factor(user_id: UUID, *, actor: Actor) -> User:
-    """Forget authenticator app, passkeys and recovery codes, and end all sessions. Raises User.DoesNotExist."""
+    """Forget authenticator app, passkeys and recovery codes, end all sessions, and revoke all access tokens.
+
+    What was lost or stolen with the factor may have been the whole device. Raises User.DoesNotExist.
+    """
     user = User.objects.select_for_update().get(pk=user_id)
     removed = sorted(Authenticator.objects.filter(user=user).values_list("type", flat=True))
     Authenticator.objects.filter(user=user).delete()
     user.sessions_ended += 1
     user.save(update_fields=["sessions_ended"])
+    delete_access_tokens_of(user, actor=actor)
     record_audit("second_factor.reset", subject=user, actor=actor, before={"kinds": removed})
     return user
 
 
 @transaction.atomic
 def change_password(user_id: UUID, password: str, *, actor: Actor) -> User:
-    """Sessions that were made with the old one end. The caller has checked that it is no weak one."""
+    """Sessions that were made with the old one end; access tokens stay, which no password is needed for.
+
+    The caller has checked that it is no weak one.
+    """
     user = User.objects.select_for_update().get(pk=user_id)
     user.set_password(password)
     user.save(update_fields=["password"])

@@ -9,14 +9,16 @@ from django.db import transaction
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import PlatformRole, User
+from tenants.reads.access_tokens import list_access_tokens
 from tenants.services import InvalidInput
 from tenants.services.people import LINK_LIFE, login_link
 
 
 class Command(BaseCommand):
     help = (
-        "Forgets a person's second factor, ends their sessions, and prints a link that logs them in once within 15 "
-        "minutes. With --superuser the person is made, or made a superuser; only while no superuser can log in."
+        "Forgets a person's second factor, ends their sessions, revokes their access tokens, and prints a link that "
+        "logs them in once within 15 minutes. With --superuser the person is made, or made a superuser; only while no "
+        "superuser can log in."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -31,11 +33,15 @@ class Command(BaseCommand):
                 raise CommandError(f"Nobody has the address {email}.")
             if not user.is_active:
                 raise CommandError(f"The account {email} is switched off; a superuser can switch it on.")
+            tokens = list_access_tokens(user).count()
             services.reset_second_factor(user.pk, actor=SYSTEM)
             new = services.create_login_link(user, actor=SYSTEM)
         self.stdout.write(login_link(new.secret))
         minutes = int(LINK_LIFE.total_seconds() // 60)
         self.stderr.write(f"The link logs {email} in once, within {minutes} minutes. Their second factor is reset.")
+        if tokens:
+            revoked = "1 access token is" if tokens == 1 else f"{tokens} access tokens are"
+            self.stderr.write(f"{revoked} revoked: scripts that use them need new ones.")
 
     def _superuser(self, email: str) -> User:
         """Raises CommandError while anyone else could do it from inside."""

@@ -66,6 +66,8 @@ person           view    . . . . . | + + +
 person           create  . . . . . | + . .
 person           change  . . . . . | + . .
 person           delete  . . . . . | + . .
+access_token     view    . . . . . | + . .
+access_token     delete  . . . . . | + . .
 platform_limit   view    . . . . . | + + +
 platform_limit   create  . . . . . | + + .
 platform_limit   change  . . . . . | + + .
