@@ -169,6 +169,7 @@ def test_nothing_of_the_client_but_its_trace_reaches_the_engine(doors: Doors, en
         "cookie": "session=1",
         "x-forwarded-for": "203.0.113.5",
         "x-user-id": "root",
+        "x-gatehouse-class": "p0",
         "x-api-key": VALID,
         "connection": "keep-alive, x-secret",
         "x-secret": "1",
@@ -188,10 +189,11 @@ def test_nothing_of_the_client_but_its_trace_reaches_the_engine(doors: Doors, en
         "content-length",
         "x-request-id",
         "x-request-deadline-ms",
+        "x-gatehouse-class",  # as the tenant's tier has it
         "traceparent",
         "tracestate",
     }
-    assert received.header("traceparent") == trace
+    assert (received.header("traceparent"), received.header("x-gatehouse-class")) == (trace, "p2")
     assert not any(doors.secrets["valid"] in value for _, value in received.headers)
 
 
