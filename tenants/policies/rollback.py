@@ -1,8 +1,8 @@
 """What it takes to bring configuration back to how it was, and what is never brought back.
 
 A revocation stays: keys stay revoked and expired, grants ended, what is denied denied, tenants suspended, signing keys
-out. What was made since is taken away where that opens nothing (grants, limits, issuers), and left where something
-living would end (keys, tenants).
+out, and what a tenant no longer wants stored is not stored. What was made since is taken away where that opens nothing
+(grants, limits, issuers), and left where something living would end (keys, tenants).
 """
 
 from collections.abc import Iterable, Mapping
@@ -132,7 +132,11 @@ def _is_earlier(one: str | None, other: str | None) -> bool:
 def _stays(table: str, name: str, changed: dict[str, Any], now: Row) -> str | None:
     """Takes a field out of `changed` that must not go back, and says why."""
     reason = None
-    if name == "expires_at" and _is_earlier(now[name], changed[name]):
+    if name == "store_conversations" and not now[name]:
+        reason = "The key has its conversations stored no more: whether they are again is for its tenant."
+    elif table == TENANT and name.endswith("_retention_days") and now[name] == 0:
+        reason = "Nothing is stored any more: whether it is again is for the tenant."
+    elif name == "expires_at" and _is_earlier(now[name], changed[name]):
         if table == KEY:
             reason = "The key expires earlier than it did: an expiry is never put off."
         elif table == GRANT and now["effect"] != _DENY:

@@ -14,6 +14,7 @@ from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditEvent, ConfigurationChange, Grant, Limit, Price, Tenant, TenantState
 from tenants.services import (
     InvalidInput,
+    change_api_key,
     change_token_issuer,
     create_tenant,
     create_token_issuer,
@@ -83,6 +84,24 @@ def test_limits_grants_and_settings_are_as_they_were(acme: Tenant) -> None:
     ]
     assert told.get(action="tenant.rolled_back").before["time_zone"] == "Asia/Tokyo"
     assert AuditEvent.objects.get(action="configuration.rolled_back").after["steps"] == 7
+
+
+def test_what_is_stored_no_more_is_not_stored_again(acme: Tenant) -> None:
+    loud, quiet = make_key(acme).key, make_key(acme).key
+    change_api_key(loud.pk, store_conversations=True, actor=SYSTEM)
+    point = _epoch()
+    change_api_key(loud.pk, store_conversations=False, name="other", actor=SYSTEM)
+    change_api_key(quiet.pk, store_conversations=True, actor=SYSTEM)
+    change_tenant(acme.pk, conversation_retention_days=0, response_retention_days=1, actor=SYSTEM)
+    done = _back(point)
+    assert {(part.object_id, part.reason.partition(":")[0]) for part in done.kept} == {
+        (str(loud.pk), "The key has its conversations stored no more"),
+        (str(acme.pk), "Nothing is stored any more"),
+    }
+    assert not ApiKey.objects.filter(store_conversations=True).exists()
+    assert ApiKey.objects.get(pk=loud.pk).name == loud.name
+    acme.refresh_from_db()
+    assert (acme.conversation_retention_days, acme.response_retention_days) == (0, 30)
 
 
 def test_a_rollback_can_be_rolled_back(acme: Tenant) -> None:
