@@ -62,7 +62,8 @@ HELD: Final = (
     Held(Authenticator, people=("user_id",), secret=frozenset({"data"})),
     Held(SocialAccount, people=("user_id",)),
     Held(SocialToken, people=("account__user_id",), secret=frozenset({"token", "token_secret"})),
-    Held(LogEntry, people=("user_id",)),
+    # What they edited may be called by another person's name.
+    Held(LogEntry, people=("user_id",), secret=frozenset({"object_repr", "change_message"})),
 )
 
 NOBODYS: Final = frozenset(

@@ -267,6 +267,26 @@ def test_an_export_has_all_rows_of_one_and_no_secret() -> None:
     assert [word for word in (OTHER, SECRET, "password") if word in text] == []
 
 
+def test_an_export_of_a_person_tells_nobody_elses_address() -> None:
+    acme, operator = make_tenant(), make_user(platform_role=PlatformRole.SUPERUSER)
+    for email in ("guest@example.test", operator.email):
+        services.create_invitation(
+            acme, email=email, role="viewer", days=7, standing=AS_OPERATOR, actor=user_actor(operator.pk)
+        )
+    LogEntry.objects.create(
+        user=operator,
+        content_type=ContentType.objects.get_for_model(User),
+        object_id=str(acme.pk),
+        object_repr="guest@example.test",
+        change_message='[{"added": {"name": "e-mail address", "object": "guest@example.test"}}]',
+        action_flag=2,
+    )
+    lines = [json.loads(line) for line in b"".join(export_person(operator, at=timezone.now())).splitlines()]
+    assert "guest@example.test" not in json.dumps(lines)
+    invited = [line["row"]["email"] for line in lines if line.get("table") == "tenants.Invitation"]
+    assert invited == [None, operator.email]
+
+
 def test_much_content_is_read_and_deleted_in_pages() -> None:
     acme = make_tenant()
     now = timezone.now()

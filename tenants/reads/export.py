@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from allauth.account.models import EmailAddress
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
@@ -28,7 +29,7 @@ def export_tenant(tenant: Tenant, *, at: datetime) -> Iterator[bytes]:
 
 
 def export_person(person: User, *, at: datetime) -> Iterator[bytes]:
-    """The same of a person, in whatever tenant."""
+    """The same of a person, in whatever tenant; of others whom they invited no address is told."""
     return _lines({"person": str(person.pk), "at": at}, _rows_of_person(person))
 
 
@@ -42,9 +43,13 @@ def _rows_of_tenant(tenant_id: UUID) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _rows_of_person(person: User) -> Iterator[tuple[str, dict[str, Any]]]:
+    addresses = EmailAddress.objects.filter(user=person).values_list("email", flat=True)
+    own = {address.lower() for address in (person.email, *addresses)}
     for held in reversed(all_held()):
         if held.people or held.addresses:
-            yield from _paged(held, held.of_person(person.pk, person.email), _columns(held))
+            for label, row in _paged(held, held.of_person(person.pk, person.email), _columns(held)):
+                anothers = [name for name in held.addresses if str(row[name]).lower() not in own]
+                yield label, row | dict.fromkeys(anothers)
 
 
 def _columns(held: Held) -> list[str]:
