@@ -7,13 +7,14 @@ from uuid import UUID
 
 import msgspec
 
-from core.errors import InvalidRequest
+from core.errors import BodyTooLarge, InvalidRequest
 from gateway.relay.tuning.names import FILE, number_of
 from gateway.relay.tuning.store import NewJob, Page
 
 _MOST_PARAMETERS: Final = 32
 _LARGEST_SEED: Final = 2**31 - 1
 _LONGEST_MODEL: Final = 200
+_MOST_BYTES: Final = 128 * 1024  # reading 32 MiB of members would hold the event loop up for seconds
 _LONGEST_NUMBER: Final = 9
 
 _Number = int | float | Literal["auto"] | None
@@ -52,7 +53,9 @@ _body = msgspec.json.Decoder(_Body)
 
 
 def parse_job(body: bytes, draw_seed: Callable[[], int]) -> NewJob:
-    """A new job's body. What only the database knows is not asked here. Raises InvalidRequest."""
+    """A new job's body. What only the database knows is not asked here. Raises InvalidRequest, BodyTooLarge."""
+    if len(body) > _MOST_BYTES:
+        raise BodyTooLarge(f"A fine-tuning job may have {_MOST_BYTES} bytes.")
     try:
         asked = _body.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

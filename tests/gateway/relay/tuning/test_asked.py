@@ -1,9 +1,11 @@
 """What a client asks for: odd lists and odd jobs are refused, and never more is read than a page may have."""
 
+import time
+
 import pytest
 
-from core.errors import InvalidRequest
-from gateway.relay.tuning.asked import Query
+from core.errors import BodyTooLarge, InvalidRequest
+from gateway.relay.tuning.asked import Query, parse_job
 
 
 @pytest.mark.parametrize("limit", ["1", "100", "0020"])
@@ -18,3 +20,10 @@ def test_no_page_has_more_than_it_may(limit: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         query.page(default=20, most=100)
     assert refused.value.param == "limit"
+
+
+def test_a_job_of_absurd_size_is_refused_before_it_is_read() -> None:
+    started = time.perf_counter()
+    with pytest.raises(BodyTooLarge):
+        parse_job(b'{"model":"m","training_file":"x","metadata":{' + b'"k":"v",' * 1_000_000 + b'"k":"v"}}', lambda: 1)
+    assert time.perf_counter() - started < 0.05  # every stream of the process would wait for it
