@@ -39,6 +39,7 @@ from tenants.models import (
 from tenants.services.audit import record_audit
 from tenants.services.configuration import erase_history
 from tenants.services.errors import Conflict
+from tenants.services.invitations import withdraw_unbacked_invitations
 from tenants.services.people import lock_person
 
 MARGIN: Final = timedelta(seconds=30)
@@ -190,6 +191,9 @@ def _erase_people(people: Collection[User], *, actor: Actor) -> None:
     _forget_log(ids)
     _end_sessions({*ids, *addresses})
     for user in people:
+        user.is_active = False  # whom they invited is invited no longer
+        user.save(update_fields=["is_active"])
+        withdraw_unbacked_invitations(user, actor=actor)
         user.delete()
 
 

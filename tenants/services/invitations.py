@@ -80,6 +80,9 @@ def create_invitation(
     if not standing.may_give(role):
         raise PermissionDenied("Nobody gives a role above their own.")
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+    inviter = actor.id if actor.kind == "user" else None
+    if inviter is not None and not _standing_now(inviter, tenant.pk).may_give(role):  # it was taken meanwhile
+        raise PermissionDenied("Nobody gives a role above their own.")
     if Membership.objects.filter(tenant=tenant, user__email=email).exists():
         raise InvalidInput("email", "This person is a member already.")
     now = timezone.now()
@@ -97,7 +100,7 @@ def create_invitation(
         email=email,
         role=role,
         digest=digest_secret(secret),
-        invited_by_id=actor.id if actor.kind == "user" else None,
+        invited_by_id=inviter,
         expires_at=now + timedelta(days=days),
     )
     if settings.GATEHOUSE.smtp_url is not None:
@@ -122,16 +125,46 @@ def withdraw_invitation(tenant: Tenant, invitation_id: UUID, *, standing: Standi
     if not standing.may_give(invitation.role):
         raise PermissionDenied("Nobody takes back a role above their own.")
     if invitation.withdrawn_at is None:
-        invitation.withdrawn_at = timezone.now()
-        invitation.save(update_fields=["withdrawn_at"])
-        record_audit(
-            "invitation.withdrawn",
-            subject=invitation,
-            actor=actor,
-            tenant_id=tenant.pk,
-            before={"role": invitation.role},
-        )
+        _withdraw(invitation, actor)
     return invitation
+
+
+@transaction.atomic
+def withdraw_unbacked_invitations(user: User, *, actor: Actor, tenant_id: UUID | None = None) -> int:
+    """Withdraw what `user` invited to, in the tenant or in all, and could not invite to any more; returns how many.
+
+    Part of whatever takes rights from them: a link that they sent themselves would let them in again.
+    """
+    waiting = Invitation.objects.select_for_update().filter(
+        invited_by=user, accepted_at__isnull=True, withdrawn_at__isnull=True, expires_at__gt=timezone.now()
+    )
+    if tenant_id is not None:
+        waiting = waiting.filter(tenant_id=tenant_id)
+    unbacked = [one for one in waiting.order_by("pk") if not _standing_now(user.pk, one.tenant_id).may_give(one.role)]
+    for invitation in unbacked:
+        _withdraw(invitation, actor)
+    return len(unbacked)
+
+
+def _standing_now(user_id: UUID, tenant_id: UUID) -> Standing:
+    """Someone's roles as they are in the database; of those who are switched off, none."""
+    user = User.objects.filter(pk=user_id, is_active=True).first()
+    if user is None:
+        return Standing("", None)
+    membership = Membership.objects.filter(user=user, tenant_id=tenant_id).first()
+    return Standing(user.active_platform_role, membership.role if membership is not None else None)
+
+
+def _withdraw(invitation: Invitation, actor: Actor) -> None:
+    invitation.withdrawn_at = timezone.now()
+    invitation.save(update_fields=["withdrawn_at"])
+    record_audit(
+        "invitation.withdrawn",
+        subject=invitation,
+        actor=actor,
+        tenant_id=invitation.tenant_id,
+        before={"role": invitation.role},
+    )
 
 
 @transaction.atomic

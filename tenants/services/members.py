@@ -10,11 +10,12 @@ from tenants.models import Membership, RoleSource, Tenant, TenantRole
 from tenants.policies.roles import Standing
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
+from tenants.services.invitations import withdraw_unbacked_invitations
 
 
 @transaction.atomic
 def change_member_role(tenant: Tenant, user_id: UUID, role: str, *, standing: Standing, actor: Actor) -> Membership:
-    """Give a member another role; from then on it is one given by hand.
+    """Give a member another role; from then on it is one given by hand. Open invitations above it are withdrawn.
 
     `standing` is whoever does it: PermissionDenied when the old or the new role is above theirs. Raises
     Membership.DoesNotExist, InvalidInput for an unknown role, Conflict when a tenant would be left without owner.
@@ -38,12 +39,14 @@ def change_member_role(tenant: Tenant, user_id: UUID, role: str, *, standing: St
         before={"role": before},
         after={"user": str(user_id), "role": role},
     )
+    withdraw_unbacked_invitations(membership.user, actor=actor, tenant_id=tenant.pk)
     return membership
 
 
 @transaction.atomic
 def remove_member(tenant: Tenant, user_id: UUID, *, standing: Standing, actor: Actor) -> None:
-    """From the next page and call on they are an outsider. What they made, such as keys, stays.
+    """From the next page and call on they are an outsider. What they made, such as keys, stays; whom they invited and
+    who has not come yet is invited no longer.
 
     Raises as `change_member_role` does.
     """
@@ -58,6 +61,7 @@ def remove_member(tenant: Tenant, user_id: UUID, *, standing: Standing, actor: A
         before={"user": str(user_id), "role": membership.role},
     )
     membership.delete()
+    withdraw_unbacked_invitations(membership.user, actor=actor, tenant_id=tenant.pk)
 
 
 def lock_member(tenant: Tenant, user_id: UUID) -> Membership:

@@ -18,6 +18,7 @@ from tenants.models import LoginLink, PlatformRole, RoleSource, User
 from tenants.services.access_tokens import delete_access_tokens_of
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
+from tenants.services.invitations import withdraw_unbacked_invitations
 from tenants.services.tenants import create_user
 
 LINK_LIFE: Final = timedelta(minutes=15)
@@ -65,6 +66,7 @@ def change_person(
     if after != before:
         user.sessions_ended += 1
     user.save()
+    withdraw_unbacked_invitations(user, actor=actor)
     named = {"display_name": "changed"} if display_name is not None else {}
     record_audit("user.changed", subject=user, actor=actor, before=before, after={**after, **named})
     return user

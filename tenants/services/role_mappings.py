@@ -11,6 +11,7 @@ from tenants.models import Membership, PlatformRole, RoleMapping, RoleSource, Te
 from tenants.policies.claims import Given, Rule, given_by
 from tenants.services.audit import record_audit
 from tenants.services.errors import InvalidInput
+from tenants.services.invitations import withdraw_unbacked_invitations
 from tenants.services.people import set_role_fields
 
 
@@ -114,6 +115,7 @@ def apply_claims(user: User, claims: Mapping[str, Any], *, actor: Actor) -> User
                 before={"user": str(user.pk), "role": membership.role, "source": RoleSource.CLAIMS},
             )
             membership.delete()
+    withdraw_unbacked_invitations(user, actor=actor)
     return user
 
 
