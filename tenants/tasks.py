@@ -18,6 +18,7 @@ from tenants.services import (
     invitations,
     ledger,
     partitions,
+    pruning,
     requests,
     rollups,
 )
@@ -101,6 +102,24 @@ def mail_invitation(invitation_id: str, sealed_link: str) -> bool:
 def prune_configuration_history() -> int:
     """Delete history of configuration that nobody rolls back to; returns how many rows."""
     return configuration.prune_history()
+
+
+@shared_task(name="tenants.tasks.prune_sessions")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def prune_sessions() -> None:
+    """Delete sessions past their time."""
+    pruning.prune_sessions()
+
+
+@shared_task(name="tenants.tasks.prune_login_links")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def prune_login_links() -> int:
+    """Delete links that log nobody in any more; returns how many."""
+    return pruning.prune_login_links(now=timezone.now())
+
+
+@shared_task(name="tenants.tasks.prune_invitations")  # type: ignore[untyped-decorator]  # Celery publishes no types
+def prune_invitations() -> int:
+    """Delete invitations that ended long ago; returns how many."""
+    return pruning.prune_invitations(now=timezone.now())
 
 
 @shared_task(name="tenants.tasks.finish_erasures")  # type: ignore[untyped-decorator]  # Celery publishes no types

@@ -46,6 +46,8 @@ EXEMPT: Final[Mapping[str, str]] = {
     "tenants.services.ledger.record_usage": _LEDGER,
     "tenants.services.ledger.touch_keys": _MEASURED,
     "tenants.services.partitions.ensure_partitions": "makes tables, and changes no row",
+    "tenants.services.pruning.prune_invitations": _AGE,
+    "tenants.services.pruning.prune_login_links": _AGE,
     "tenants.services.rollups.rebuild_day": _LEDGER,
     "tenants.services.second_factors._accept_totp": _QUEUE,
     "tenants.services.second_factors.accept_code": "a code is used up by a log-in, which is no change of ours",

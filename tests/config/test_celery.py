@@ -9,6 +9,8 @@ from tenants.tasks import (
     end_what_is_over,
     ensure_partitions,
     prune_deliveries,
+    prune_invitations,
+    prune_login_links,
     prune_marks,
     send_deliveries,
     tell_active_budgets,
@@ -36,6 +38,8 @@ def test_tasks_may_run_twice() -> None:
     for task in (
         send_deliveries,
         prune_deliveries,
+        prune_invitations,
+        prune_login_links,
         tell_active_budgets,
         tell_refusing_budgets,
         tell_forecasts,
