@@ -26,6 +26,7 @@ from tenants.principal import Principal
 _RETRY_SECONDS: Final = 2.0
 _DEFAULT_ITEMS: Final = 20
 _MOST_ITEMS: Final = 100
+_LONGEST_NUMBER: Final = 9
 _ALLOWED: Final = {"": b"GET, DELETE, HEAD, OPTIONS", "input_items": b"GET, HEAD, OPTIONS", "cancel": b"POST, OPTIONS"}
 
 
@@ -143,7 +144,7 @@ def _page(raw: bytes, query: bytes) -> bytes:
     """One page of items. Raises InvalidRequest for a query that makes no sense."""
     asked = parse_qs(query.decode("latin-1"))
     limit = asked.get("limit", [str(_DEFAULT_ITEMS)])[-1]
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MOST_ITEMS:
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= _LONGEST_NUMBER and 1 <= int(limit) <= _MOST_ITEMS):
         raise InvalidRequest(f"Invalid value for 'limit': expected 1 to {_MOST_ITEMS}.", param="limit")
     order = asked.get("order", ["desc"])[-1]
     if order not in ("asc", "desc"):

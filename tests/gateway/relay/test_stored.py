@@ -112,7 +112,14 @@ async def test_items_come_in_pages(query: str, numbers: list[int], has_more: boo
 
 @pytest.mark.parametrize(
     ("query", "param"),
-    [("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("order=up", "order"), ("after=no", "after")],
+    [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=x", "limit"),
+        ("limit=0000000010" + "0" * 5000, "limit"),
+        ("order=up", "order"),
+        ("after=no", "after"),
+    ],
 )
 async def test_a_query_that_makes_no_sense_is_refused(query: str, param: str) -> None:
     with pytest.raises(GatehouseError) as caught:
