@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -142,7 +142,12 @@ def portal_page(
         access = PortalAccess(user, tenant, selectors.get_role(user, tenant))
         request.portal = access  # type: ignore[attr-defined]  # read back by portal_of alone
         with timezone.override(ZoneInfo(tenant.time_zone)):
-            return view(request, access, *args, **kwargs)
+            try:
+                return view(request, access, *args, **kwargs)
+            except ObjectDoesNotExist as error:
+                if request.method != "POST":
+                    raise
+                raise Http404 from error  # somebody else deleted it between the page's look and its write
 
     return _for_people(guarded)
 
