@@ -26,16 +26,16 @@ class Assembly:
         """More was said than is kept, or it could not be read."""
         self._anthropic = api is Api.MESSAGES
         self._streamed = streamed
-        self._left = most_bytes
+        self._most = self._left = most_bytes
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._splitter = EventSplitter(most_bytes)
         self._choices: dict[int, _Merged] = {}
 
     @property
-    def pending_bytes(self) -> int:
-        """Held until they are read."""
-        return self._pending_bytes
+    def held_bytes(self) -> int:
+        """About what is held: what is not read yet, and of what is read the texts."""
+        return self._pending_bytes + self._most - max(0, self._left)
 
     def add(self, told: bytes) -> None:
         """The next bytes that the client was told; any size."""

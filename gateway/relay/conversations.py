@@ -189,7 +189,7 @@ class _Kept:
             created_at=self._created_at,
             expires_at=self._expires_at,
         )
-        self._owner.put(new, len(new.body) + MOST_ANSWER_BYTES // 16 + self._answer.pending_bytes)
+        self._owner.put(new, len(new.body) + MOST_ANSWER_BYTES // 16 + self._answer.held_bytes)
 
 
 class _NotedTicket:

@@ -207,6 +207,19 @@ async def test_answers_do_not_wait_and_what_there_is_no_room_for_is_dropped(monk
     task.cancel()
 
 
+async def test_what_was_streamed_counts_as_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "QUEUE_BYTES", 500_000)
+    house = Kept()
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % (b"x" * 15_000)
+    for _ in range(2):
+        await _answered(house, ready_of(stream=True), *[event] * 20)
+    house.store.may.set()
+    task = asyncio.create_task(house.conversations.run())
+    await house.conversations.flush(5.0)
+    assert len(house.store.put_ones) == 1
+    task.cancel()
+
+
 @pytest.mark.parametrize("error", [ConversationStoreUnavailable(), ValueError("a NUL"), TypeError("a defect")])
 async def test_what_cannot_be_stored_is_dropped_and_the_next_one_is_kept(error: Exception) -> None:
     house = Kept()
