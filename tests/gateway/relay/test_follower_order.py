@@ -11,7 +11,7 @@ from gateway.relay.follower import Follower
 from gateway.relay.plan import Endpoint
 from gateway.relay.rows import ENDPOINTS, LIMITS, MODELS, SECTIONS, EndpointRow, LimitRow, ModelRow
 from gateway.relay.snapshot import Snapshot
-from tests.gateway.relay.test_follower import TENANT, FakeSource, watching
+from tests.gateway.relay.following import TENANT, FakeSource, watching
 
 MODEL, INSTANCE, LIMIT = uuid4(), uuid4(), uuid4()
 

@@ -43,7 +43,7 @@ from gateway.relay.spool import Spool
 from tenants.policies.rbac import GrantRule
 from tenants.principal import Principal
 from tests.doubles.limiter import NotingLimiter
-from tests.gateway.relay.test_follower import FakeSource
+from tests.gateway.relay.following import FakeSource
 
 NOW = 1_800_000_000.0
 TENANT, KEY = uuid4(), uuid4()
