@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from rest_framework.test import APIClient
 
-from tenants.actor import SYSTEM
+from tenants.actor import SYSTEM, user_actor
 from tenants.models import Invitation, Membership, PlatformRole, Tenant, TenantRole, User
 from tenants.policies.roles import Standing
 from tenants.services import accept_invitation, apply_claims, change_person, create_invitation, remove_member
@@ -111,6 +111,21 @@ def test_an_invitation_is_replaced_while_it_is_accepted() -> None:
     )
     assert Membership.objects.get(user=user).role == "viewer"
     assert Invitation.objects.get(pk=new.invitation.pk).withdrawn_at is None
+
+
+def test_who_is_removed_while_they_invite_invites_nobody() -> None:
+    tenant = make_tenant()
+    ada, bea = (make_member(tenant, role=TenantRole.OWNER) for _ in range(2))
+    client = APIClient()
+    client.force_authenticate(ada)
+    address, body = f"/api/tenants/{tenant.slug}/invitations/", {"email": "x@example.test", "role": "owner"}
+    answer = beside(
+        lock(Tenant.objects.filter(pk=tenant.pk)),
+        lambda: client.post(address, body, format="json"),
+        lambda: remove_member(tenant, ada.pk, standing=OWNER, actor=user_actor(bea.pk)),
+    )
+    assert answer.status_code == 403
+    assert not Invitation.objects.exists()
 
 
 def test_a_parent_is_changed_while_a_tenant_is_put_below_it() -> None:
