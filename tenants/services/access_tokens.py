@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.utils import timezone
 
@@ -41,13 +42,14 @@ def create_access_token(
 
     One that is `made_with` another ends no later: whoever finds that one has nothing when its time is over. Raises
     InvalidInput for a name that is empty or longer than 80, or an expiry that is past, over a hundred years ahead, or
-    after that of the other.
+    after that of the other; PermissionDenied where that, or the person's sessions, ended since the request was let in.
     """
     name, now = name.strip(), timezone.now()
     if not 0 < len(name) <= 80:
         raise InvalidInput("name", "A token needs a name of 1 to 80 characters.")
     if expires_at is not None and not now < expires_at <= now + MAX_LIFE:
         raise InvalidInput("expires_at", "The expiry lies in the past, or more than a hundred years ahead.")
+    _check_still_let_in(user, made_with)
     end = made_with.expires_at if made_with is not None else None
     if end is not None:
         expires_at = expires_at or end
@@ -59,6 +61,14 @@ def create_access_token(
     )
     record_audit("access_token.created", subject=token, actor=actor, after={"user": str(user.pk), "name": name})
     return NewAccessToken(token, secret)
+
+
+def _check_still_let_in(user: User, made_with: AccessToken | None) -> None:
+    """The person's row is locked as by a reset: what asks beside one is before it, and revoked, or refused."""
+    now = User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    ended = now.sessions_ended != user.sessions_ended
+    if ended or (made_with is not None and not AccessToken.objects.filter(pk=made_with.pk).exists()):
+        raise PermissionDenied("You were logged out meanwhile.")
 
 
 @transaction.atomic

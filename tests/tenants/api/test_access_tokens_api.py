@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.core.exceptions import PermissionDenied
 from django.core.management import call_command
 from django.utils import timezone
 from rest_framework.test import APIClient
@@ -123,6 +124,20 @@ def test_a_reset_of_the_second_factor_revokes_tokens(ada: User, root: APIClient)
     assert root.post(f"/api/people/{ada.pk}/reset-second-factor/").status_code == 200
     assert [script(one).get(TOKENS).status_code for one in (secret, other)] == [401, 200]
     assert AuditEvent.objects.get(action="access_token.deleted").before["user"] == str(ada.pk)
+
+
+@pytest.mark.parametrize("what", ["reset", "revoked"])
+def test_a_request_that_was_let_in_before_a_reset_makes_no_token_after_it(ada: User, what: str) -> None:
+    """Else whoever goes on asking while all is revoked keeps one."""
+    held = a_token(ada).token
+    before = User.objects.get(pk=ada.pk)
+    if what == "reset":
+        services.reset_second_factor(ada.pk, actor=SYSTEM)
+    else:
+        services.delete_access_token(held.pk, actor=SYSTEM)
+    with pytest.raises(PermissionDenied):
+        services.create_access_token(before, name="x", made_with=held if what == "revoked" else None, actor=SYSTEM)
+    assert not AccessToken.objects.exists()
 
 
 def test_recovery_revokes_tokens_and_says_so(ada: User) -> None:
