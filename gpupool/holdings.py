@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from core.epochs import Section
+from core.refusals import Conflict
 from gpupool import models as rows
 from gpupool.models.training import Adapter, FineTuningEvent, FineTuningJob, TrainingFile
 from gpupool.policies.training import ENDED
@@ -55,13 +56,18 @@ def _in_the_way(tenant_id: UUID) -> Sequence[str]:
 
 
 def _remove_files(tenant_id: UUID) -> None:
-    """Training files, what jobs left, and adapters."""
+    """Training files, what jobs left, and adapters. Raises Conflict where some stay: nobody would find them later."""
     folders = training_folders()
+    places = [folders.tenant_files(tenant_id)]
     folders.drop_tenant_files(tenant_id)
     for job_id in FineTuningJob.objects.filter(tenant_id=tenant_id).values_list("pk", flat=True):
         folders.drop_job(job_id)
+        places.append(folders.job(job_id))
     for adapter_id in Adapter.objects.filter(tenant_id=tenant_id).values_list("pk", flat=True):
         folders.drop_adapter(adapter_id)
+        places.append(folders.adapter(adapter_id))
+    if left := sum(path.exists() for path in places):
+        raise Conflict(f"{left} folders of its trainings cannot be deleted: see that the web process and worker may.")
 
 
 def _to_publish(tenant_id: UUID) -> Sequence[tuple[Section, UUID]]:

@@ -20,7 +20,8 @@ Publisher = Callable[[UUID], Sequence[tuple[Section, UUID]]]
 """Whom to tell; asked before the rows are deleted, in the same transaction."""
 
 Sweeper = Callable[[UUID], None]
-"""Removes what is kept outside the database; called before the rows go, perhaps more than once."""
+"""Removes what is kept outside the database; called before the rows go, perhaps more than once. Raises Conflict where
+something stays: the tenant stays marked then, and is tried again."""
 
 
 @dataclass(frozen=True, slots=True)

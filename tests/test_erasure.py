@@ -248,6 +248,19 @@ def test_an_erasure_that_was_broken_off_is_gone_on_with(monkeypatch: pytest.Monk
     assert not Tenant.objects.filter(pk=acme.pk).exists()
 
 
+def test_an_erasure_that_fails_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    tenants = [_suspended(make_tenant()) for _ in range(2)]
+    Tenant.objects.update(erasing_at=timezone.now())
+
+    def remove(tenant_id: UUID) -> None:
+        if tenant_id == tenants[0].pk:
+            raise RuntimeError("a defect")
+
+    monkeypatch.setattr(erasure, "sweep", remove)
+    assert finish_erasures(now=_later() + timedelta(minutes=6)) == 1
+    assert [*Tenant.objects.filter(erasing_at__isnull=False)] == tenants[:1]
+
+
 @pytest.mark.shows("R5", "G25")
 def test_an_export_has_all_rows_of_one_and_no_secret() -> None:
     operator = make_user(platform_role=PlatformRole.SUPERUSER)

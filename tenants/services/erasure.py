@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.sessions.models import Session
@@ -44,6 +45,8 @@ from tenants.services.people import lock_person
 
 MARGIN: Final = timedelta(seconds=30)
 BATCH: Final = 500
+
+log = structlog.get_logger(__name__)
 
 
 def quiet_after() -> timedelta:
@@ -83,6 +86,8 @@ def finish_erasures(*, now: datetime) -> int:
             done += 1
         except (Conflict, Tenant.DoesNotExist):  # something is in the way again, or another was faster
             continue
+        except Exception:  # a defect that one tenant brings out must not keep all others
+            log.exception("tenant_not_erased", tenant_id=str(tenant_id))
     return done
 
 

@@ -7,9 +7,11 @@ import pytest
 from rest_framework.test import APIClient
 
 from core.ids import uuid7
+from core.refusals import Conflict
 from gpupool.models import FineTuningEvent, FineTuningJob
 from gpupool.training.folders import TrainingFolders
 from gpupool.training.settings import training_folders
+from tenants.erasure import sweep
 from tenants.models import PlatformRole
 from tests.factories import make_fine_tuning_job, make_model, make_tenant, make_user, make_version
 
@@ -97,11 +99,19 @@ def test_its_log_is_what_the_trainer_said_and_no_other_file(job: FineTuningJob, 
     assert b"".join(asking.get(f"{JOBS}{job.pk}/log/").streaming_content) == b""  # type: ignore[attr-defined]
 
 
+def test_an_erasure_does_not_end_before_its_files_are_gone(
+    job: FineTuningJob, folders: TrainingFolders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpupool.holdings.training_folders", lambda: folders)
+    monkeypatch.setattr("shutil.rmtree", lambda path, **_: None)  # as one that may not delete them
+    folders.make_job(job.pk)
+    with pytest.raises(Conflict, match="cannot be deleted"):
+        sweep(job.tenant_id)
+
+
 def test_the_files_of_an_erased_tenant_go_with_it(
     job: FineTuningJob, folders: TrainingFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tenants.erasure import sweep
-
     monkeypatch.setattr("gpupool.holdings.training_folders", lambda: folders)
     folders.keep_file(job.tenant_id, b"examples")
     folders.make_job(job.pk)
