@@ -304,4 +304,7 @@ def test_without_a_trainer_jobs_are_refused(doors: Doors, training: Callable[[st
     with pytest.raises(openai.InternalServerError, match="no trainer is configured") as refused:
         client.fine_tuning.jobs.create(model="tiny", training_file=file.id)
     assert (refused.value.status_code, refused.value.code) == (503, "not_configured")
+    with pytest.raises(openai.InternalServerError, match="no trainer is configured"):
+        client.files.create(file=("b.jsonl", EXAMPLE), purpose="fine-tune")
+    assert client.files.delete(file.id).deleted
     house.environ["GATEHOUSE_TRAINER_COMMAND"] = command

@@ -126,6 +126,7 @@ class Tuning:
         return Answer(await store.get_file(caller, file_id))
 
     async def _upload(self, request: SlimRequest, caller: Caller) -> bytes:
+        self._check_configured()
         if len(request.body) > self._file_cap_bytes + _FORM_BYTES:
             raise self._too_large()
         if request.claim is not None:
@@ -173,9 +174,12 @@ class Tuning:
     async def _create(self, request: SlimRequest, principal: Principal, caller: Caller) -> bytes:
         job = parse_job(request.body, lambda: random.randrange(2**31))  # noqa: S311  # a trainer's seed, no secret
         self._permission.check_model(principal, job.model, TRAIN)
+        self._check_configured()
+        return await self._store.create_job(caller, job)
+
+    def _check_configured(self) -> None:
         if not self._configured:
             raise NotConfigured(retry_after_seconds=_RETRY_SECONDS)
-        return await self._store.create_job(caller, job)
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"A file to train on may have {self._file_cap_bytes} bytes.", param="file")
