@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
@@ -112,11 +113,18 @@ def sweep_training_files(*, folders: TrainingFolders, now: datetime) -> int:
             tenant_id = UUID(folder.name)
         except ValueError:
             continue
-        for path in folder.iterdir():
-            if now.timestamp() - path.stat().st_mtime > _FORGOTTEN_SECONDS:
+        for path in folder.glob("*"):
+            if _is_older(path, now.timestamp() - _FORGOTTEN_SECONDS):
                 _drop_unused(tenant_id, path.name, folders)
                 swept += not path.exists()
     return swept
+
+
+def _is_older(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime < moment
+    except OSError:  # renamed by an upload that ended, or deleted, since it was listed
+        return False
 
 
 def lock_training(tenant_id: UUID) -> None:

@@ -104,6 +104,15 @@ def test_nobody_deletes_anothers_file(whose: Whose, settings: TrainingSettings) 
         delete_training_file(make_tenant("other").pk, file.pk, folders=settings.folders, actor=SYSTEM)
 
 
+def test_files_that_go_while_it_is_swept_end_no_sweep(whose: Whose, settings: TrainingSettings) -> None:
+    swept = settings.folders.file(whose.tenant_id, settings.folders.keep_file(whose.tenant_id, b"broken off"))
+    for name in ("0", "g"):  # before and behind it
+        (swept.parent / name).symlink_to("nowhere")
+    (settings.folders.root / "files" / uuid7().hex).write_text("no folder")
+    sweep_training_files(folders=settings.folders, now=timezone.now() + timedelta(hours=2))
+    assert not swept.exists()
+
+
 def test_bytes_that_no_row_has_are_swept_when_they_are_old(whose: Whose, settings: TrainingSettings) -> None:
     kept = settings.folders.file(whose.tenant_id, upload(whose, settings).sha256)
     left = settings.folders.file(whose.tenant_id, settings.folders.keep_file(whose.tenant_id, b"left"))
