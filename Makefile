@@ -35,7 +35,7 @@ clean:
 
 test:
 	@$(dev)
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not drill" $(ARGS)
 
 check: lint types walls
 	$(PY) manage.py makemigrations --check --dry-run
@@ -65,7 +65,7 @@ bench:
 
 drill:
 	@$(dev)
-	$(PY) -m pytest -n $(WORKERS) -m slow $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) -m "slow or drill" $(ARGS)
 	GATEHOUSE_TEST_AUDIT_ROWS=1000000 GATEHOUSE_TEST_SCHEMA_EXAMPLES=100 $(PY) -m pytest tests/tenants/api/test_audit_api.py tests/test_schema.py
 
 settings:

@@ -11,6 +11,8 @@ from core.ids import uuid7_from
 from tenants.models import AuditEvent, ConfigurationChange
 
 _BATCH: Final = 2000
+_BEGUN_BEFORE_MS: Final = 1_000
+"""How far a row's id and its time may lie apart; the time itself decides."""
 SAME_TRANSACTION: Final = timedelta(hours=1)
 """Numbers of transactions may come again, years later, in another cluster."""
 
@@ -28,7 +30,8 @@ def search_audit(
 ) -> "QuerySet[AuditEvent]":
     """Rows that fit everything that is given; `action` is a prefix (`limit.`). Sort and cut it yourself.
 
-    `since` (inclusive) and `until` (exclusive) go by the ids, which are in the order of time: no index of their own.
+    `since` (inclusive) and `until` (exclusive) are found by the ids, which are in the order of time, to the millisecond
+    in which a row was begun: the times themselves have no index.
     """
     rows = AuditEvent.objects.all()
     exact: dict[str, Any] = {
@@ -42,9 +45,9 @@ def search_audit(
     if action:
         rows = rows.filter(action__startswith=action)
     if since is not None:
-        rows = rows.filter(pk__gte=_first_id(since))
+        rows = rows.filter(pk__gte=_first_id(since, -_BEGUN_BEFORE_MS), at__gte=since)
     if until is not None:
-        rows = rows.filter(pk__lt=_first_id(until))
+        rows = rows.filter(pk__lt=_first_id(until, _BEGUN_BEFORE_MS), at__lt=until)
     return rows
 
 
@@ -89,6 +92,6 @@ def history_of(event: AuditEvent) -> "QuerySet[ConfigurationChange]":
     return ConfigurationChange.objects.filter(transaction=event.transaction, at__range=near).order_by("pk")
 
 
-def _first_id(moment: datetime) -> UUID:
-    """The smallest id that a row of this moment or later can have."""
-    return uuid7_from(max(0, int(moment.timestamp() * 1000)))
+def _first_id(moment: datetime, off_ms: int) -> UUID:
+    """The smallest id that a row of this moment, `off_ms` later, can have."""
+    return uuid7_from(max(0, int(moment.timestamp() * 1000) + off_ms))

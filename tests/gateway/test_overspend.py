@@ -79,7 +79,7 @@ def _check_ledger_is_the_engines(house: SpendingHouse, budget: Budget) -> None:
 
 @pytest.mark.shows("G4", "G5", "G8")
 @pytest.mark.parametrize(
-    "spending", [1, pytest.param(10, marks=pytest.mark.slow)], ids=["short", "long"], indirect=True
+    "spending", [1, pytest.param(10, marks=pytest.mark.drill)], ids=["short", "long"], indirect=True
 )
 def test_budgets_are_spent_to_the_end_and_not_beyond(spending: SpendingHouse, request: pytest.FixtureRequest) -> None:
     scale = request.node.callspec.params["spending"]

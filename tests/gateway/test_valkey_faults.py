@@ -85,7 +85,7 @@ def _carry_on(house: SpendingHouse, name: str, over: list[bool], spenders: Spend
 
 @pytest.mark.shows("G4")
 @pytest.mark.parametrize(
-    "fault", [*[name for name in FAULTS if name != "frozen long"], pytest.param("frozen long", marks=pytest.mark.slow)]
+    "fault", [*[name for name in FAULTS if name != "frozen long"], pytest.param("frozen long", marks=pytest.mark.drill)]
 )
 def test_nothing_is_overspent_when_valkey_fails(spending: SpendingHouse, own_valkey: ValkeyServer, fault: str) -> None:
     name = FAULTS[fault]

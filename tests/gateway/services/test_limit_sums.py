@@ -166,7 +166,7 @@ def test_one_query_reads_the_ledger_whatever_the_number_of_limits() -> None:
     assert len(asked) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 @pytest.mark.shows("G5")
 def test_a_thousand_limits_over_a_million_rows_take_seconds() -> None:
     tenants = [make_tenant() for _ in range(100)]

@@ -93,7 +93,7 @@ def test_a_key_that_was_rotated_out_cannot_be_deleted_while_its_use_counts(rig: 
     for key in (first, second):
         revoke_api_key(key.pk, actor=SYSTEM)
     delete_spent_key(first.pk, actor=SYSTEM)  # under its id the limits are: its use is found without it
-    with pytest.raises(InvalidInput, match="counts under the limits of its successor"):
+    with pytest.raises(InvalidInput, match="counts under the limits of the key that it was rotated into"):
         delete_spent_key(second.pk, actor=SYSTEM)
     rig.lose()
     rig.keeper.turn()

@@ -154,7 +154,7 @@ async def test_a_snapshot_of_a_few_thousand_keys_is_built_and_changed_in_place()
     await check(200, digests, seconds=BUILD_SECONDS, byte_count=BUILD_BYTES // 20)
 
 
-@pytest.mark.slow
+@pytest.mark.drill
 async def test_a_snapshot_of_a_hundred_thousand_keys_is_built_in_five_seconds_and_200_megabytes() -> None:
     digests = await asyncio.to_thread(fill, 10_000, 100_000)
     figures = await check(10_000, digests, seconds=BUILD_SECONDS, byte_count=BUILD_BYTES)

@@ -145,11 +145,11 @@ def test_a_long_log_is_searched_within_a_fifth_of_a_second(reader: APIClient, ac
             "INSERT INTO tenants_auditevent (id, at, actor_kind, actor_id, action, subject_type, subject_id, tenant_id,"
             " before, after, request_id) SELECT"
             " (lpad(to_hex(%s + n::bigint * 25000), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid,"
-            " now(), 'user', md5((n %% 500)::text)::uuid,"
+            " to_timestamp((%s + n::bigint * 25000) / 1000.0), 'user', md5((n %% 500)::text)::uuid,"
             " (ARRAY['limit.changed', 'api_key.created', 'grant.set', 'membership.set'])[1 + n %% 4], 'tenants.X',"
             " md5(n::text)::uuid, md5((n %% 1000)::text)::uuid, '{}', '{}', 'r-' || n"
             " FROM generate_series(1, %s) n",
-            [int(start.timestamp() * 1000), _ROWS],
+            [int(start.timestamp() * 1000), int(start.timestamp() * 1000), _ROWS],
         )
         cursor.execute("ANALYZE tenants_auditevent")
     record_audit("rare.thing", subject=acme, actor=user_actor(rare.pk, request_id="rare"), tenant_id=acme.pk)
