@@ -17,6 +17,7 @@ help:
 	@echo "make test      all tests (ARGS='-k relay' for some); sets up its own servers"
 	@echo "make check     style, types, import walls, migrations, templates, settings table"
 	@echo "make cases     which rows of the cases and requirements the tests show"
+	@echo "make drill     endurance: long forms of tests, millions of rows"
 	@echo "make bench     measure the relay beside others (bench/README.md)"
 
 up:
