@@ -73,6 +73,9 @@ logger = structlog.get_logger(__name__)
 
 SPOOL_FOLDER: Final = "spool"
 _FLUSH_SECONDS: Final = 3.0
+_FIRST_JOIN_SECONDS: Final = 3.0
+"""A process that opens its door before it has a place among those who count tells limited requests 503. Without a
+keeper or a Valkey there is none to be had: it opens all the same."""
 _HINT_RETRY_SECONDS: Final = 1.0
 
 
@@ -199,6 +202,8 @@ class RelayRuntime:
         if env.valkey_scratch_url:
             self._spawn(_follow_hints(env.valkey_scratch_url, self._follower))
         await self._follower.start()
+        if self._limiter is not None:
+            await self._limiter.wait_joined(_FIRST_JOIN_SECONDS)
         self._spawn(self._keysets.run())
         balancer = Balancer(self.snapshot, clock=self._clock, random=random.random, retry_share=env.retry_share)
         self._spawn(Housekeeping(balancer, self.upstream, sweep=self._settler.sweep).run())

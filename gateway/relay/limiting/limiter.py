@@ -1,7 +1,6 @@
 """The Limiter that all processes share: what to ask Valkey for a request, and what to do when it does not answer."""
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -105,7 +104,8 @@ class ValkeyLimiter(Place):
                     self._fall(State.JOINING)
                 if self._state is State.JOINING and not waited:
                     waited = True
-                    await self._wait_joined()
+                    self._wake()
+                    await self.wait_joined(_JOIN_WAIT_SECONDS)
                     continue
                 return self._take_apart(plan, units)
             missing = plan.missing(units)
@@ -188,11 +188,6 @@ class ValkeyLimiter(Place):
             settled = min(held, account.consumed)  # known here to be used, and told in a moment
             found.append(Refused(account, need, left, used + settled, held - settled, float(reset), hope))
         return found
-
-    async def _wait_joined(self) -> None:
-        self._wake()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._joined.wait(), _JOIN_WAIT_SECONDS)
 
 
 def _give_up(task: "asyncio.Task[Held]") -> None:

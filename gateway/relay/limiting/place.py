@@ -69,6 +69,11 @@ class Place:
         self._urgent = False
         self._complained = False
 
+    async def wait_joined(self, seconds: float) -> None:
+        """Until requests may be admitted, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._joined.wait(), seconds)
+
     async def run(self) -> None:
         """Join, report and renew until cancelled."""
         while True:
