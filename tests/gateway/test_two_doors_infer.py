@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
+from bench.house import wait_until
 from bench.rows import attach, set_engine_health
 from core.embedded.process import free_port
 from gpupool.services import attach_engine
@@ -34,6 +36,10 @@ class TensorServer(NotingEngine):
         await answers(said)(request, wire)
 
 
+def _answers(doors: Doors, door: str, ask: Ask) -> bool:
+    return doors.send(door, ask).status_code == 200
+
+
 @pytest.fixture(scope="module")
 def server(doors: Doors) -> Iterator[TensorServer]:
     noting = TensorServer()
@@ -48,6 +54,9 @@ def server(doors: Doors) -> Iterator[TensorServer]:
     attach("cold-tensors", free_port(), engine="kserve", ready=False)
     for name in ("tensors", "cold-tensors"):
         grant_model(doors.house.tenant, model_pattern=name, actor=SYSTEM)
+    ready = Ask("ready", "/v2/models/tensors/ready", method="GET")
+    for door in ("relay", "web"):
+        wait_until(partial(_answers, doors, door, ready), f"the {door} knows the model")
     yield noting
     noting.stop()
 

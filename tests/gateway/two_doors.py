@@ -33,10 +33,21 @@ AGREED_HEADERS: Final = (
     "x-ratelimit-limit-requests",
     "x-ratelimit-remaining-requests",
 )
-_MASKS: Final = (
+
+
+def _whole_prompt(found: re.Match[bytes]) -> bytes:
+    """How much of a prompt an engine still has from before depends on the slot that it answers with."""
+    return b'"input_tokens":%d' % (int(found[1]) + int(found[2]))
+
+
+_MASKS: Final[tuple[tuple[re.Pattern[bytes], Any], ...]] = (
     (re.compile(rb'"(id|item_id|request_id|call_id)":"[^"]*"'), rb'"\1":"*"'),
     (re.compile(rb'"(created|created_at|completed_at)":[\d.]+'), rb'"\1":0'),
     (re.compile(rb'"timings":\{[^}]*\}'), b'"timings":{}'),
+    (
+        re.compile(rb'"input_tokens":(\d+),"cache_creation_input_tokens":0,"cache_read_input_tokens":(\d+)'),
+        _whole_prompt,
+    ),
 )
 
 
