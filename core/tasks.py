@@ -6,13 +6,13 @@ from core import epochs
 from core.api import idempotency
 
 
-@shared_task(name="core.tasks.prune_changes")  # type: ignore[untyped-decorator]  # Celery publishes no types
+@shared_task(name="core.tasks.prune_changes")
 def prune_changes() -> int:
     """Delete changes that every living reader has long applied; returns how many."""
     return epochs.prune_changes()
 
 
-@shared_task(name="core.tasks.prune_idempotency_records")  # type: ignore[untyped-decorator]  # Celery publishes no types
+@shared_task(name="core.tasks.prune_idempotency_records")
 def prune_idempotency_records() -> int:
     """Delete answers that are kept for repeated requests no longer; returns how many."""
     return idempotency.prune_idempotency_records()

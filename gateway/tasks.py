@@ -6,25 +6,25 @@ from django.utils import timezone
 from gateway.services import engine_counters, refused_budgets, response_retention
 
 
-@shared_task(name="gateway.tasks.delete_expired_responses")  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="gateway.tasks.delete_expired_responses")
 def delete_expired_responses() -> int:
     """Delete stored responses whose time is over; returns how many."""
     return response_retention.delete_expired_responses(now=timezone.now())
 
 
-@shared_task(name="gateway.tasks.delete_expired_conversations")  # type: ignore[untyped-decorator]  # no types published
+@shared_task(name="gateway.tasks.delete_expired_conversations")
 def delete_expired_conversations() -> int:
     """Delete stored conversations whose time is over; returns how many."""
     return response_retention.delete_expired_conversations(now=timezone.now())
 
 
-@shared_task(name="gateway.tasks.reconcile_engines")  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="gateway.tasks.reconcile_engines")
 def reconcile_engines() -> int:
     """Compare the ledger with engines' own counters since the last time; returns how many endpoints were compared."""
     return engine_counters.reconcile_engines()
 
 
-@shared_task(name="gateway.tasks.tell_refusing_budgets")  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="gateway.tasks.tell_refusing_budgets")
 def tell_refusing_budgets() -> int:
     """Tell of budgets that refuse requests because of what others have reserved; returns how many were new."""
     return refused_budgets.tell_refusing_budgets(now=timezone.now())

@@ -8,25 +8,25 @@ from gpupool.services import showback, training_files, training_runs
 from gpupool.training.settings import training_folders, training_settings
 
 
-@shared_task  # type: ignore[untyped-decorator]  # Celery publishes no types
+@shared_task
 def compact_lease_store() -> int:
     """Drop old events of the lease store; safe to run twice."""
     return services.compact_store_events(now=timezone.now())
 
 
-@shared_task(name="gpupool.tasks.report_instance_hours")  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="gpupool.tasks.report_instance_hours")
 def report_instance_hours() -> int:
     """Share the pool's time out to tenants, hour by hour; returns how many shares there are."""
     return showback.report_instance_hours(now=timezone.now())
 
 
-@shared_task(name="gpupool.tasks.tend_fine_tuning")  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="gpupool.tasks.tend_fine_tuning")
 def tend_fine_tuning() -> int:
     """Start fine-tuning jobs and look after those that run; returns how many. Safe to run twice, and at once."""
     return training_runs.tend_jobs(training_settings(), now=timezone.now())
 
 
-@shared_task(name="gpupool.tasks.sweep_training_files")  # type: ignore[untyped-decorator]  # Celery has no types
+@shared_task(name="gpupool.tasks.sweep_training_files")
 def sweep_training_files() -> int:
     """Delete what uploads left that were broken off; returns how many files. Safe to run twice."""
     return training_files.sweep_training_files(folders=training_folders(), now=timezone.now())

@@ -23,7 +23,7 @@ _PURPOSE: Final = "second factor"
 WRONG_CODE: Final = _("This code is not right, or was used before.")
 
 
-class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth publishes no types
+class AccountAdapter(DefaultAccountAdapter):
     """People are made by invitation, by operators and by a provider's claims, never by themselves."""
 
     error_messages = {
@@ -61,7 +61,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth pu
         return user.check_password(password)
 
 
-class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+class SecondFactorAdapter(DefaultMFAAdapter):
     """Secrets of second factors are sealed: the database holds none that can be read."""
 
     error_messages = {**DefaultMFAAdapter.error_messages, "incorrect_code": WRONG_CODE}
@@ -77,7 +77,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         return "Gatehouse"
 
 
-class ProviderAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+class ProviderAdapter(DefaultSocialAccountAdapter):
     """Providers stand in the settings; their secrets in no table."""
 
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[Any]:

@@ -55,7 +55,7 @@ def _admitted(user: User, what: str) -> LoginGuard:
     return guard
 
 
-class _CodeForm(AuthenticateForm):  # type: ignore[misc]  # allauth publishes no types
+class _CodeForm(AuthenticateForm):
     code = _code_field(_("Code from the app, or a recovery code"))
 
     def clean_code(self) -> str:
@@ -73,13 +73,13 @@ class SecondFactorForm(_CodeForm):
     """The second step of logging in."""
 
 
-class ConfirmCodeForm(_CodeForm, ReauthenticateByCodeForm):  # type: ignore[misc]
+class ConfirmCodeForm(_CodeForm, ReauthenticateByCodeForm):
     """The same before something sensitive."""
 
     save = ReauthenticateByCodeForm.save
 
 
-class ConfirmPasswordForm(ReauthenticateForm):  # type: ignore[misc]
+class ConfirmPasswordForm(ReauthenticateForm):
     """One's password before something sensitive."""
 
     password = forms.CharField(
@@ -95,7 +95,7 @@ class ConfirmPasswordForm(ReauthenticateForm):  # type: ignore[misc]
         return password
 
 
-class AppForm(ActivateTOTPForm):  # type: ignore[misc]
+class AppForm(ActivateTOTPForm):
     """Setting up an authenticator app. Until it is confirmed the secret is in the session, sealed."""
 
     code = _code_field(_("Code that the app shows"))
@@ -125,7 +125,7 @@ _NONSENSE: Final = (ValueError, TypeError, KeyError, AttributeError)
 """What the reader of passkeys raises for answers that no browser gives."""
 
 
-class _PasskeyProof(AuthenticateWebAuthnForm):  # type: ignore[misc]
+class _PasskeyProof(AuthenticateWebAuthnForm):
     def clean_credential(self) -> Any:
         """Raises ValidationError for what is no proof, however it is wrong."""
         try:
@@ -138,15 +138,15 @@ class SecondPasskeyForm(_PasskeyProof):
     """A passkey as the second step of logging in."""
 
 
-class LoginPasskeyForm(_PasskeyProof, LoginWebAuthnForm):  # type: ignore[misc]
+class LoginPasskeyForm(_PasskeyProof, LoginWebAuthnForm):
     """A passkey that logs in on its own."""
 
 
-class ConfirmPasskeyForm(_PasskeyProof, ReauthenticateWebAuthnForm):  # type: ignore[misc]
+class ConfirmPasskeyForm(_PasskeyProof, ReauthenticateWebAuthnForm):
     """A passkey before something sensitive."""
 
 
-class PasskeyForm(AddWebAuthnForm):  # type: ignore[misc]
+class PasskeyForm(AddWebAuthnForm):
     """A passkey: one that browsers find by themselves, so that it logs in without an address."""
 
     def clean(self) -> dict[str, Any]:

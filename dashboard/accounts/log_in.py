@@ -38,7 +38,7 @@ def log_in(request: HttpRequest, user: User, *, method: str, then: str) -> HttpR
     return response
 
 
-class SecondFactorView(AuthenticateView):  # type: ignore[misc]  # allauth publishes no types
+class SecondFactorView(AuthenticateView):
     """Asks for a code or a passkey of someone whose password was right."""
 
     form_class = SecondFactorForm
@@ -53,7 +53,7 @@ class SecondFactorView(AuthenticateView):  # type: ignore[misc]  # allauth publi
         return response
 
 
-class PasskeyLoginView(LoginWebAuthnView):  # type: ignore[misc]
+class PasskeyLoginView(LoginWebAuthnView):
     """GET tells the script what to ask the browser for; POST takes what it answered."""
 
     form_class = LoginPasskeyForm

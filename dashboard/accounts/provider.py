@@ -37,7 +37,7 @@ _LEEWAY_SECONDS: Final = 60
 log = structlog.get_logger(__name__)
 
 
-class IssuerOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth publishes no types
+class IssuerOAuth2Adapter(OpenIDConnectOAuth2Adapter):
     """Checks the ID token's signature also when it came straight from the provider, and its issuer by our setting."""
 
     def complete_login(self, request: HttpRequest, app: SocialApp, token: Any, **kwargs: Any) -> SocialLogin:
@@ -91,7 +91,7 @@ class IssuerOAuth2Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # 
         raise OAuth2Error("the ID token is signed with a key that the provider does not show")
 
 
-class IssuerProvider(OpenIDConnectProvider):  # type: ignore[misc]
+class IssuerProvider(OpenIDConnectProvider):
     """People are known by issuer and subject together: another issuer's subjects are other people."""
 
     oauth2_adapter_class = IssuerOAuth2Adapter

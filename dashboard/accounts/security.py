@@ -44,7 +44,7 @@ def _recorded(request: HttpRequest, verb: str, kind: str) -> None:
     record_second_factor(verb, user, kind, actor=user_actor(user.pk))
 
 
-class SecurityView(IndexView):  # type: ignore[misc]  # allauth publishes no types
+class SecurityView(IndexView):
     """What is set up, and what must be."""
 
     template_name = "accounts/security.html"
@@ -61,17 +61,17 @@ class SecurityView(IndexView):  # type: ignore[misc]  # allauth publishes no typ
         }
 
 
-class ConfirmPasswordView(ReauthenticateView):  # type: ignore[misc]
+class ConfirmPasswordView(ReauthenticateView):
     form_class = ConfirmPasswordForm
     template_name = "accounts/confirm.html"
 
 
-class ConfirmCodeView(CodeReauthenticateView):  # type: ignore[misc]
+class ConfirmCodeView(CodeReauthenticateView):
     form_class = ConfirmCodeForm
     template_name = "accounts/confirm.html"
 
 
-class ConfirmPasskeyView(ReauthenticateWebAuthnView):  # type: ignore[misc]
+class ConfirmPasskeyView(ReauthenticateWebAuthnView):
     form_class = ConfirmPasskeyForm
     template_name = "accounts/confirm.html"
 
@@ -80,7 +80,7 @@ class ConfirmPasskeyView(ReauthenticateWebAuthnView):  # type: ignore[misc]
         return redirect("mfa_index")
 
 
-class AddAppView(ActivateTOTPView):  # type: ignore[misc]
+class AddAppView(ActivateTOTPView):
     form_class = AppForm
     template_name = "accounts/app.html"
 
@@ -109,7 +109,7 @@ class AddAppView(ActivateTOTPView):  # type: ignore[misc]
         return response
 
 
-class RemoveAppView(DeactivateTOTPView):  # type: ignore[misc]
+class RemoveAppView(DeactivateTOTPView):
     template_name = "accounts/remove.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class RemoveAppView(DeactivateTOTPView):  # type: ignore[misc]
         return response
 
 
-class AddPasskeyView(AddWebAuthnView):  # type: ignore[misc]
+class AddPasskeyView(AddWebAuthnView):
     form_class = PasskeyForm
     template_name = "accounts/passkey.html"
 
@@ -141,7 +141,7 @@ class AddPasskeyView(AddWebAuthnView):  # type: ignore[misc]
         return response
 
 
-class RemovePasskeyView(RemoveWebAuthnView):  # type: ignore[misc]
+class RemovePasskeyView(RemoveWebAuthnView):
     template_name = "accounts/remove.html"
     success_url = reverse_lazy("mfa_index")
 
@@ -157,13 +157,13 @@ class RemovePasskeyView(RemoveWebAuthnView):  # type: ignore[misc]
         return response
 
 
-class RecoveryCodesView(ViewRecoveryCodesView):  # type: ignore[misc]
+class RecoveryCodesView(ViewRecoveryCodesView):
     """The codes, the first time; then only how many are left."""
 
     template_name = "accounts/recovery_codes.html"
 
 
-class RenewRecoveryCodesView(GenerateRecoveryCodesView):  # type: ignore[misc]
+class RenewRecoveryCodesView(GenerateRecoveryCodesView):
     template_name = "accounts/renew_codes.html"
 
     def form_valid(self, form: Any) -> HttpResponse:

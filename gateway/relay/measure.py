@@ -10,7 +10,6 @@ from gateway.relay.members import Span
 from gateway.relay.plan import Api, ParsedBody, Work
 from gateway.relay.splice import LLAMACPP_MAX, MAX_CHOICES
 
-_NO_ANSWERS: Final = frozenset({Api.EMBEDDINGS, Api.RERANK, Api.TOKENIZE, Api.INFER})
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "refusal", "thinking", "reasoning"})
 _STRING, _ARRAY, _OBJECT = b'"[{'
 _TEXTS: Final = frozenset({_STRING, _ARRAY, _OBJECT})

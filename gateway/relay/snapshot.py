@@ -119,9 +119,6 @@ class Snapshot:
             tenant = self._tenants.get(tenant.parent_id)
         return found
 
-    def all_limits(self) -> Iterable[LimitRow]:
-        return self._limits.values()
-
     def price(self, model: str, version_id: UUID | None, now: float) -> PriceRow | None:
         """The prices in effect at `now` (seconds since the epoch): the version's own before the model's."""
         general = None

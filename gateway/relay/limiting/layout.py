@@ -119,7 +119,6 @@ GENERATION: Final = "gen"
 PROCESSES: Final = "procs"
 THROUGH: Final = "through"
 MARKS: Final = "marks"
-ORPHANS: Final = "orphans"
 RECALL: Final = "recall"
 
 _KINDS: Final = {"day": CALENDAR, "month": CALENDAR, "minute": MINUTE, "bucket": BUCKET, "standing": STANDING}
@@ -161,11 +160,6 @@ def calendar_counter(limit_id: UUID, start: int, end: int) -> Counter:
 def holdings(process_hex: str) -> str:
     """Key of what a process holds, without P."""
     return f"h:{process_hex}"
-
-
-def free_holdings(process_hex: str) -> str:
-    """Key of what lay free of it."""
-    return f"f:{process_hex}"
 
 
 def orphaned(process_hex: str) -> str:
