@@ -23,13 +23,26 @@ HELD: Final = (
     Held(FineTuningEvent, tenant="job__tenant_id", bulky=True),
     Held(Adapter, tenant="tenant_id"),
     Held(TrainingFile, tenant="tenant_id"),
+    Held(rows.ModelAlias, tenant="model__tenant_id"),
     Held(rows.Instance, tenant="version__model__tenant_id"),
+    Held(rows.Reservation, tenant="tenant_id"),
     Held(rows.Lease, tenant="tenant_id", kept="what the pool's memory was claimed for, by ids only"),
 )
 
 NOBODYS: Final = frozenset(
     f"gpupool.{name}"
-    for name in ("EngineSwitch", "Node", "Device", "StoreRevision", "StoreLease", "StoreEntry", "StoreEvent")
+    for name in (
+        "EngineSwitch",
+        "Node",
+        "Device",
+        "DeviceEvent",
+        "HealingAction",
+        "XidRule",
+        "StoreRevision",
+        "StoreLease",
+        "StoreEntry",
+        "StoreEvent",
+    )
 )
 """Models whose rows tell of no tenant and nobody."""
 

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from core.clock import Clock, SystemClock
@@ -163,7 +164,7 @@ class NodeAgent:
         for device in self._devices():
             if device.kind == "cpu":
                 # What the host's other programs use is no part of the claimable share: engines' own use is shown.
-                device = replace(device, memory_used_bytes=engines.get(device.stable_id, 0))
+                device = msgspec.structs.replace(device, memory_used_bytes=engines.get(device.stable_id, 0))
             facts.append(_device_fact(device))
         return facts
 
@@ -185,4 +186,13 @@ def _device_fact(device: Device) -> DeviceFact:
         temperature_celsius=device.temperature_celsius,
         health=device.health,
         facts=dict(device.facts),
+        traceable_id=device.traceable_id,
+        allocatable=device.allocatable,
+        partition_of=device.partition_of,
+        tags=list(device.tags),
+        regions=[msgspec.to_builtins(region) for region in device.regions],
+        capability=msgspec.to_builtins(device.capability),
+        links=[msgspec.to_builtins(link) for link in device.links],
+        processes=[msgspec.to_builtins(process) for process in device.processes],
+        telemetry=dict(device.telemetry),
     )

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 import gpupool
 from core.clock import Clock

@@ -1,32 +1,41 @@
 """What runs where."""
 
-from gpupool.models.catalog import Model, ModelVersion, VersionState
+from gpupool.models.catalog import Model, ModelAlias, ModelVersion, VersionState
 from gpupool.models.engine import EngineSwitch
-from gpupool.models.instance import Instance, InstanceDesire, InstanceState
+from gpupool.models.health import DeviceEvent, HealingAction, HealingActionState, XidRule
+from gpupool.models.instance import Instance, InstanceDesire, InstanceState, MemoryMode
 from gpupool.models.inventory import Device, Node, NodeState
 from gpupool.models.lease import Lease, LeaseStatus, StoreEntry, StoreEvent, StoreLease, StoreRevision
+from gpupool.models.reservation import Reservation
 from gpupool.models.training import Adapter, AdapterState, FineTuningEvent, FineTuningJob, TrainingFile
 
 __all__ = [
     "Adapter",
     "AdapterState",
     "Device",
+    "DeviceEvent",
     "EngineSwitch",
     "FineTuningEvent",
     "FineTuningJob",
+    "HealingAction",
+    "HealingActionState",
     "Instance",
     "InstanceDesire",
     "InstanceState",
     "Lease",
     "LeaseStatus",
+    "MemoryMode",
     "Model",
+    "ModelAlias",
     "ModelVersion",
     "Node",
     "NodeState",
+    "Reservation",
     "StoreEntry",
     "StoreEvent",
     "StoreLease",
     "StoreRevision",
     "TrainingFile",
     "VersionState",
+    "XidRule",
 ]

@@ -17,6 +17,17 @@ class Model(TimeOrderedModel):
         return self.name
 
 
+class ModelAlias(TimeOrderedModel):
+    """Another name at the door for a model; applications that call it see it again in their answers."""
+
+    name = models.CharField(max_length=200, unique=True)
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="aliases")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class VersionState(models.TextChoices):
     DRAFT = "draft", "Draft"
     ADMITTED = "admitted", "Admitted"
@@ -34,7 +45,23 @@ class ModelVersion(TimeOrderedModel):
     served_name = models.CharField(max_length=200)  # the name that the engine knows it by
     engine_args = models.JSONField(default=dict, blank=True)
     memory_bytes = models.BigIntegerField(default=0)  # claimed on its device, estimate with KV cache and buffers
+    host_memory_bytes = models.BigIntegerField(default=0)  # claimed of the host beside it (weights asleep, pinned)
     device_kind = models.CharField(max_length=8, default="gpu")  # cpu, gpu
+    devices = models.PositiveSmallIntegerField(default=1)  # that one instance spans; memory_bytes is for each
+    share = models.FloatField(null=True, blank=True)  # of each device's compute, 0 to 1; null: not limited
+    whole_device = models.BooleanField(default=False)  # nobody beside it
+    topology = models.CharField(max_length=10, default="preferred")  # required, preferred, any: links between devices
+    strategy = models.CharField(max_length=6, default="spread")  # spread, pack
+    gpu_tag = models.CharField(max_length=80, blank=True)  # only on devices with this tag
+    priority = models.SmallIntegerField(default=0)  # -1 low, 0 normal, 1 high
+    isolation = models.JSONField(default=dict, blank=True)  # see policies.isolation: sandbox, mps, cgroup
+    request_shape = models.JSONField(default=dict, blank=True)  # batch, sequence_length, precision: for placement
+    tenant_id = models.UUIDField(null=True, blank=True)  # a version of that tenant's own, of a model that others share
+    manifest = models.JSONField(default=dict, blank=True)  # sha256 by file: see policies.manifest
+    card = models.JSONField(default=dict, blank=True)  # model-card.yaml, as it was read
+    checks = models.JSONField(default=dict, blank=True)  # what admission found: manifest, card, signature, sbom
+    admitted_at = models.DateTimeField(null=True, blank=True)
+    last_stable_at = models.DateTimeField(null=True, blank=True)  # when an instance of it was last ready
     replicas = models.PositiveIntegerField(default=0)  # instances the controller keeps
     state = models.CharField(max_length=10, choices=VersionState, default=VersionState.DRAFT)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -23,7 +23,16 @@ class InstanceState(models.TextChoices):
 
 class InstanceDesire(models.TextChoices):
     RUNNING = "running", "Running"
+    ASLEEP = "asleep", "Asleep"  # its weights in host memory, its devices' memory given back
     STOPPED = "stopped", "Stopped"
+
+
+class MemoryMode(models.TextChoices):
+    """How full its KV cache is, and so how many requests it may have at once."""
+
+    FULL = "full", "Full"
+    MIXED = "mixed", "Mixed"
+    CPU = "cpu", "CPU"
 
 
 class Instance(TimeOrderedModel):
@@ -32,6 +41,8 @@ class Instance(TimeOrderedModel):
     attached = models.BooleanField(default=False)
     engine = models.CharField(max_length=32)
     state = models.CharField(max_length=12, choices=InstanceState, default=InstanceState.REQUESTED)
+    tenant_id = models.UUIDField(null=True, blank=True)  # it serves this tenant and no other
+    priority = models.SmallIntegerField(default=0)  # higher ones are preempted and evicted last
     desire = models.CharField(max_length=8, choices=InstanceDesire, default=InstanceDesire.RUNNING)
     reason = models.TextField(blank=True)  # why it is in this state, in a sentence
     host = models.CharField(max_length=255, blank=True)
@@ -48,6 +59,16 @@ class Instance(TimeOrderedModel):
     running_requests = models.PositiveIntegerField(null=True, blank=True)
     waiting_requests = models.PositiveIntegerField(null=True, blank=True)
     kv_used = models.FloatField(null=True, blank=True)
+    kv_capacity_bytes = models.BigIntegerField(null=True, blank=True)  # as the engine measured it
+    device_bytes = models.BigIntegerField(null=True, blank=True)  # in use on its devices now, by its processes
+    device_peak_bytes = models.BigIntegerField(null=True, blank=True)
+    host_memory_bytes = models.BigIntegerField(default=0)  # claimed on the host beside the devices
+    memory_mode = models.CharField(max_length=8, choices=MemoryMode, default=MemoryMode.FULL)
+    concurrency_cap = models.PositiveIntegerField(null=True, blank=True)  # what the mode allows; null: no cap
+    guard_state = models.CharField(max_length=16, blank=True)  # of the OOM guard; empty: nothing to say
+    last_used_at = models.DateTimeField(null=True, blank=True)  # when it last had a request, for eviction
+    load_seconds = models.FloatField(null=True, blank=True)  # start to first token, the last time
+    wake_seconds = models.FloatField(null=True, blank=True)  # asleep to ready, the last time
     restarts = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     state_changed_at = models.DateTimeField(auto_now_add=True)

@@ -16,7 +16,11 @@ class Node(TimeOrderedModel):
 
     name = models.CharField(max_length=120, unique=True)
     state = models.CharField(max_length=12, choices=NodeState, default=NodeState.EXPECTED)
-    cordoned = models.BooleanField(default=False)
+    cordoned = models.BooleanField(default=False)  # nothing new is placed there
+    maintenance = models.BooleanField(default=False)  # cordoned, and what runs there moves away
+    maintenance_reason = models.CharField(max_length=500, blank=True)
+    simulated = models.BooleanField(default=False)  # its agent made its devices up, for demonstration
+    capabilities = models.JSONField(default=dict, blank=True)  # what it can isolate by: see agent.capabilities
     token_digest = models.CharField(max_length=64, unique=True)
     token_last_four = models.CharField(max_length=4)
     token_revoked_at = models.DateTimeField(null=True, blank=True)
@@ -49,6 +53,18 @@ class Device(TimeOrderedModel):
     facts = models.JSONField(default=dict, blank=True)
     present = models.BooleanField(default=True)
     observed_at = models.DateTimeField(null=True)
+    simulated = models.BooleanField(default=False)
+    traceable_id = models.CharField(max_length=250, blank=True)  # A100_PCIe_0000:17:00.0_abc123de
+    allocatable = models.BooleanField(default=True)  # not a MIG parent
+    partition_of = models.CharField(max_length=200, blank=True)  # stable id of the whole that it is a part of
+    tags = models.JSONField(default=list, blank=True)  # what `gpu_tag` is compared with, e.g. A100-40GB
+    regions = models.JSONField(default=list, blank=True)  # discovery.base.MemoryRegion
+    capability = models.JSONField(default=dict, blank=True)  # discovery.base.Capability
+    links = models.JSONField(default=list, blank=True)  # discovery.base.Link
+    telemetry = models.JSONField(default=dict, blank=True)  # newest readings, by DCGM-like names with units
+    processes = models.JSONField(default=list, blank=True)  # discovery.base.DeviceProcess
+    isolated_at = models.DateTimeField(null=True)  # taken out by healing or a person until given back
+    isolated_reason = models.CharField(max_length=500, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["node", "stable_id"], name="gpupool_device_once")]

@@ -1,4 +1,4 @@
-"""Claims on devices, and the tables of the PostgreSQL lease store."""
+"""Claims on devices as pages and accounts read them, and the tables of the PostgreSQL lease store."""
 
 from django.db import models
 
@@ -20,8 +20,10 @@ class Lease(TimeOrderedModel):
     holder = models.CharField(max_length=200)  # instance:<uuid>
     tenant_id = models.UUIDField(null=True, blank=True)
     memory_bytes = models.BigIntegerField()
+    share = models.FloatField(null=True)  # of the device's compute, 0 to 1; null: not limited
+    whole = models.BooleanField(default=False)  # nobody else may claim of the device
     status = models.CharField(max_length=10, choices=LeaseStatus, default=LeaseStatus.ALLOCATED)
-    lease_id = models.BigIntegerField(unique=True)  # int64, as etcd's
+    lease_id = models.BigIntegerField()  # int64, as etcd's; the same on every device of one claim
     fencing_token = models.BigIntegerField()  # the store's revision at the claim
     boot_id = models.CharField(max_length=64, blank=True)  # validity epoch
     claimed_at = models.DateTimeField(auto_now_add=True)
@@ -35,6 +37,7 @@ class Lease(TimeOrderedModel):
                 name="gpupool_lease_active_once",
             )
         ]
+        indexes = [models.Index(fields=["lease_id"], name="gpupool_lease_number")]
 
     def __str__(self) -> str:
         return f"{self.holder} on {self.device_id}"

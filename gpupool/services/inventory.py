@@ -50,6 +50,7 @@ def apply_hello(node_id: UUID, hello: Hello) -> Intake:
     node.session_id, node.last_seen_at = uuid7(), now
     node.boot_id, node.address = hello.boot_id, hello.address
     node.agent_version, node.facts = hello.agent_version, dict(hello.facts)
+    node.capabilities, node.simulated = dict(hello.capabilities), hello.simulated
     _bring_online(node, actor=actor, changes=changes)
     node.save()
     if rebooted:
@@ -137,7 +138,8 @@ def _apply_devices(node: Node, facts: Sequence[DeviceFact], *, actor: Actor, cha
 
 _DEVICE_FIELDS = [
     "kind", "vendor", "name", "index", "memory_bytes", "memory_used_bytes", "utilization", "temperature_celsius",
-    "health", "facts", "present", "observed_at",
+    "health", "facts", "present", "observed_at", "traceable_id", "allocatable", "partition_of", "tags", "regions",
+    "capability", "links", "processes", "telemetry", "simulated",
 ]  # fmt: skip
 
 
@@ -146,6 +148,14 @@ def _copy_fact(device: Device, fact: DeviceFact, now: datetime) -> None:
     device.memory_bytes, device.memory_used_bytes = fact.memory_bytes, fact.memory_used_bytes
     device.utilization, device.temperature_celsius = fact.utilization, fact.temperature_celsius
     device.health, device.facts, device.present, device.observed_at = fact.health, dict(fact.facts), True, now
+    device.traceable_id, device.allocatable, device.partition_of = (
+        fact.traceable_id,
+        fact.allocatable,
+        fact.partition_of,
+    )
+    device.tags, device.regions, device.links = list(fact.tags), list(fact.regions), list(fact.links)
+    device.capability, device.telemetry = dict(fact.capability), dict(fact.telemetry)
+    device.processes, device.simulated = list(fact.processes), device.node.simulated
 
 
 def _standing(device: Device) -> dict[str, object]:
@@ -202,6 +212,8 @@ def _apply_instance(
     seen = {
         "host": node.address, "port": fact.port, "pid": fact.pid, "process_started_at": started,
         "slots": fact.slots, "memory_rss_bytes": fact.memory_rss_bytes, "restarts": fact.restarts,
+        "device_bytes": fact.device_bytes, "device_peak_bytes": fact.device_peak_bytes,
+        "kv_capacity_bytes": fact.kv_capacity_bytes, "guard_state": fact.guard_state,
     }  # fmt: skip
     changed = [name for name, value in seen.items() if getattr(instance, name) != value]
     if changed:

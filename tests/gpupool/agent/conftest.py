@@ -27,7 +27,7 @@ FAST = Timings(load_deadline=20.0, load_poll=0.1, health_every=0.3, stop_grace=5
 class OneCpu:
     """A device source with one CPU device of 1 GiB."""
 
-    device = Device("cpu-test", "cpu", "host", "Test CPU", memory_bytes=1 << 30)
+    device = Device(stable_id="cpu-test", kind="cpu", vendor="host", name="Test CPU", memory_bytes=1 << 30)
 
     async def probe(self) -> Inventory:
         return Inventory((self.device,), "")
