@@ -55,7 +55,7 @@ def test_what_it_says_is_told() -> None:
         ({"head": {"x.lora_A": {**TENSOR, "shape": [2, 4]}}}, "does not lie"),
         ({"head": {"x.lora_A": {**TENSOR, "data_offsets": [8, 32]}}}, "does not lie"),
         ({"head": {"x.lora_A": TENSOR, "y.lora_A": TENSOR}}, "does not lie"),
-        ({"data_bytes": 23}, "longer than its tensors"),
+        ({"data_bytes": 23}, "shorter than its tensors"),
         ({"data_bytes": 25}, "longer than its tensors"),
     ],
 )

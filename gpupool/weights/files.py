@@ -1,0 +1,55 @@
+"""Which files on a disk belong to an artefact: what it names, and what an engine loads beside it."""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from gpupool.policies.manifest import MOST_FILES
+
+FOLDER_MARK: Final = "config.json"  # an artefact that is a model's folder is named by this file in it
+_SPLIT: Final = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf")
+
+
+class TooManyFiles(ValueError):
+    """A folder that is no model's; the message is a sentence."""
+
+
+def base_of(path: Path) -> Path:
+    """What is mounted for an artefact: its folder where it is a folder's or in parts, else the file itself."""
+    if path.is_dir():
+        return path
+    return path.parent if path.name == FOLDER_MARK or _SPLIT.fullmatch(path.name) else path
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """Every file of the artefact by its path within it, in order.
+
+    A folder's files are all that are not hidden (their names begin with a dot: what downloaders leave); links to
+    files count as files, links to folders are not followed. A GGUF in parts is all parts.
+    Raises FileNotFoundError, OSError, TooManyFiles.
+    """
+    split = _SPLIT.fullmatch(path.name)
+    if split:
+        stem, count = split["stem"], split["count"]
+        parts = [path.with_name(f"{stem}-{number:05d}-of-{count}.gguf") for number in range(1, int(count) + 1)]
+        return {part.name: part for part in parts if part.exists()}
+    if not path.is_dir() and path.name != FOLDER_MARK:
+        path.stat()
+        return {path.name: path}
+    folder = path if path.is_dir() else path.parent
+    found: dict[str, Path] = {}
+    for parent, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            file = Path(parent) / name
+            if name.startswith(".") or (not file.is_file() and not file.is_symlink()):
+                continue
+            found[file.relative_to(folder).as_posix()] = file
+            if len(found) > MOST_FILES:
+                raise TooManyFiles(f"{folder} has more than {MOST_FILES} files, so it is not a model's folder.")
+    return dict(sorted(found.items()))
+
+
+def _raise(error: OSError) -> None:
+    raise error
