@@ -38,8 +38,8 @@ def _do(action: Action, fence: Fence) -> None:
             services.mark_instance_unknown(instance_id, reason=reason, actor=SYSTEM, fence=fence)
         case Request(version_id=version_id, reason=reason):
             services.request_instance(version_id, actor=SYSTEM, reason=reason, fence=fence)
-        case Place(instance_id=instance_id, device_id=device_id):
-            outcome = services.claim_and_place(instance_id, device_id, actor=SYSTEM, fence=fence)
+        case Place(instance_id=instance_id, device_ids=device_ids):
+            outcome = services.claim_and_place(instance_id, *device_ids, actor=SYSTEM, fence=fence)
             if isinstance(outcome, Refused):
                 logger.info("claim_refused", instance=str(instance_id), reason=outcome.reason)
         case Explain(instance_id=instance_id, reason=reason):

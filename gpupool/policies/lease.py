@@ -1,6 +1,6 @@
 """Claims on a device's memory: the sum of what is promised never exceeds what is there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -21,6 +21,15 @@ class Refused:
 ClaimDecision = Granted | Refused
 
 
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What one claim takes of one device: bytes, and a share of its compute or all of it."""
+
+    memory_bytes: int
+    share: float | None = None  # of the device's compute, above 0 to 1; None: not limited
+    whole: bool = False  # nobody else may claim of the device
+
+
 def decide_claim(*, device_bytes: int | None, claimed_bytes: Iterable[int], wanted_bytes: int) -> ClaimDecision:
     """May `wanted_bytes` be promised on a device of `device_bytes` where `claimed_bytes` are?
 
@@ -35,6 +44,36 @@ def decide_claim(*, device_bytes: int | None, claimed_bytes: Iterable[int], want
     if left < 0:
         return Refused(f"it needs {describe_bytes(wanted_bytes)}, {describe_bytes(left + wanted_bytes)} can be claimed")
     return Granted(left)
+
+
+def decide_portion(*, device_bytes: int | None, held: Sequence[Portion], wanted: Portion) -> ClaimDecision:
+    """May `wanted` be promised beside `held`? Bytes and limited shares each add up to one device at most.
+
+    Raises ValueError when the bytes are not positive or the share is none of a device.
+    """
+    if wanted.share is not None and not 0 < wanted.share <= 1:
+        raise ValueError("a share of a device is above 0 and at most 1")
+    if any(one.whole for one in held):
+        return Refused("another claim has the whole device")
+    if wanted.whole and held:
+        return Refused("the whole device is asked for, and others have claims on it")
+    decision = decide_claim(
+        device_bytes=device_bytes,
+        claimed_bytes=(one.memory_bytes for one in held),
+        wanted_bytes=wanted.memory_bytes,
+    )
+    if isinstance(decision, Granted) and wanted.share is not None:
+        # In thousandths: ten tenths are one device, whatever floats add up to.
+        taken = sum(_thousandths(one.share) for one in held)
+        if taken + _thousandths(wanted.share) > 1000:
+            return Refused(
+                f"it needs {wanted.share:.0%} of the device's compute, {1 - taken / 1000:.0%} can be claimed"
+            )
+    return decision
+
+
+def _thousandths(share: float | None) -> int:
+    return 0 if share is None else max(1, round(share * 1000))
 
 
 def describe_bytes(count: int) -> str:

@@ -91,8 +91,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Place:
+    """`device_ids` are all on one node and claimed together."""
+
     instance_id: UUID
-    device_id: UUID
+    device_ids: tuple[UUID, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action
         need = version.need
         match Unplaced(version.held_back, ()) if version.held_back else place(list(devices.values()), need):
             case Placed(device_id=device_id):
-                actions.append(Place(instance.instance_id, device_id))
+                actions.append(Place(instance.instance_id, (device_id,)))
                 chosen = devices[device_id]
                 devices[device_id] = replace(chosen, claimed_bytes=chosen.claimed_bytes + need.memory_bytes)
             case Unplaced(reason=reason):

@@ -5,7 +5,6 @@ from gpupool.services.catalogue import create_model, create_version, retire_vers
 from gpupool.services.engines import EngineSwitched, set_engine_enabled, switched_off, why_switched_off
 from gpupool.services.fleet import compact_store_events, declare_node_lost, mark_node_unreachable, sweep_claims
 from gpupool.services.instances import (
-    claim_and_place,
     explain_waiting,
     mark_instance_unknown,
     request_instance,
@@ -21,6 +20,7 @@ from gpupool.services.nodes import (
     rotate_node_token,
     set_node_cordoned,
 )
+from gpupool.services.placing import claim_and_place
 
 __all__ = [
     "Attached",

@@ -1,23 +1,26 @@
 """Claims on devices, inside the transaction of the service that makes or ends them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from django.db import connection
-from django.db.models import Sum
 from django.utils import timezone
 
 from core.epochs import Section
 from gpupool.models import Device, Instance, Lease, LeaseStatus
-from gpupool.policies.lease import ClaimDecision, Granted, decide_claim
+from gpupool.policies.lease import Portion, Refused, decide_portion
 from gpupool.services.changes import Changes
 from tenants.actor import Actor
 from tenants.services import record_audit
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
+class ClaimNumbers:
+    """How a claim is known: the same on every device of it. A later claim always has higher ones."""
+
     lease_id: int
-    revision: int
+    fencing_token: int
 
 
 def instance_holder(instance: Instance) -> str:
@@ -25,24 +28,47 @@ def instance_holder(instance: Instance) -> str:
     return f"instance:{instance.pk}"
 
 
-def claim_memory(device: Device, instance: Instance, *, memory_bytes: int, actor: Actor) -> Lease | ClaimDecision:
-    """A lease of `memory_bytes` on `device`, or the refusal. The caller holds the device row's lock.
+def lock_devices(device_ids: Sequence[UUID]) -> list[Device]:
+    """The devices in the order asked for, their rows locked in one order, so that no two claims block each other.
 
-    The lease's fencing token is the store's revision at the claim: a later claim always has a higher one.
+    Raises Device.DoesNotExist.
     """
-    active = Lease.objects.filter(device=device, released_at__isnull=True)
-    claimed = active.aggregate(total=Sum("memory_bytes"))["total"] or 0
-    decision = decide_claim(device_bytes=device.memory_bytes, claimed_bytes=(claimed,), wanted_bytes=memory_bytes)
-    if not isinstance(decision, Granted):
-        return decision
-    numbers = _next_numbers()
+    rows = Device.objects.select_for_update(of=("self",)).select_related("node").filter(pk__in=device_ids)
+    found = {device.pk: device for device in rows.order_by("pk")}
+    if missing := [pk for pk in device_ids if pk not in found]:
+        raise Device.DoesNotExist(f"no device {missing[0]}")
+    return [found[pk] for pk in device_ids]
+
+
+def claim_portions(
+    instance: Instance, portions: Sequence[tuple[Device, Portion]], *, numbers: ClaimNumbers | None, actor: Actor
+) -> list[Lease] | Refused:
+    """A lease on every device or on none. The caller holds the devices' locks.
+
+    The sum of what is claimed is compared here too, whatever the lease store said before: two stores by
+    mistake, or one that came back from a backup, cannot promise a device twice. `numbers` are the store's;
+    without them they are counted here, and the leader takes the claim into the store later.
+    """
+    for device, portion in portions:
+        active = Lease.objects.filter(device=device, released_at__isnull=True)
+        held = [Portion(one.memory_bytes, one.share, one.whole) for one in active]
+        decision = decide_portion(device_bytes=device.memory_bytes, held=held, wanted=portion)
+        if isinstance(decision, Refused):
+            return Refused(f"{device.stable_id}: {decision.reason}.")
+    numbers = numbers or _next_numbers()
+    return [_lease(instance, device, portion, numbers, actor) for device, portion in portions]
+
+
+def _lease(instance: Instance, device: Device, portion: Portion, numbers: ClaimNumbers, actor: Actor) -> Lease:
     lease = Lease.objects.create(
         device=device,
         holder=instance_holder(instance),
         tenant_id=instance.version.model.tenant_id,
-        memory_bytes=memory_bytes,
+        memory_bytes=portion.memory_bytes,
+        share=portion.share,
+        whole=portion.whole,
         lease_id=numbers.lease_id,
-        fencing_token=numbers.revision,
+        fencing_token=numbers.fencing_token,
         boot_id=device.node.boot_id,
     )
     record_audit(
@@ -50,7 +76,7 @@ def claim_memory(device: Device, instance: Instance, *, memory_bytes: int, actor
         subject=lease,
         actor=actor,
         tenant_id=lease.tenant_id,
-        after={"device": device.stable_id, "holder": lease.holder, "memory_bytes": memory_bytes},
+        after={"device": device.stable_id, "holder": lease.holder, "memory_bytes": portion.memory_bytes},
     )
     return lease
 
@@ -78,7 +104,7 @@ def release(lease: Lease, *, actor: Actor, reason: str, changes: Changes) -> Non
     changes.add(Section.POOL, lease.device_id)
 
 
-def _next_numbers() -> _Numbers:
+def _next_numbers() -> ClaimNumbers:
     """The store's next revision and lease id, from the one row whose lock orders all of its writes."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -88,4 +114,4 @@ def _next_numbers() -> _Numbers:
             "RETURNING revision, next_lease_id - 1"
         )
         revision, lease_id = cursor.fetchone()
-    return _Numbers(lease_id=int(lease_id), revision=int(revision))
+    return ClaimNumbers(lease_id=int(lease_id), fencing_token=int(revision))

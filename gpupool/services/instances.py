@@ -8,12 +8,10 @@ from django.utils import timezone
 
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
-from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, NodeState
+from gpupool.models import Instance, InstanceDesire, InstanceState, ModelVersion, NodeState
 from gpupool.policies.instance import HOLDS_PROCESS, State, steps_to
-from gpupool.policies.lease import Refused
 from gpupool.services.changes import Changes
-from gpupool.services.claims import claim_memory, release_claims
-from gpupool.services.engines import why_switched_off
+from gpupool.services.claims import release_claims
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -85,49 +83,6 @@ def request_instance(version_id: UUID, *, actor: Actor, reason: str = "", fence:
     changes.add(Section.POOL, instance.pk)
     changes.publish()
     return instance
-
-
-@transaction.atomic
-def claim_and_place(instance_id: UUID, device_id: UUID, *, actor: Actor, fence: Fence | None = None) -> Lease | Refused:
-    """Claim the version's memory on the device and hand the instance to its node, in one transaction.
-
-    The device's row is locked while its claims are summed: two controllers, or two instances at once,
-    cannot both take the last bytes. A refusal leaves the instance waiting, with the reason.
-    Raises Device.DoesNotExist, Instance.DoesNotExist, Superseded.
-    """
-    check_fence(fence)
-    device = Device.objects.select_for_update(of=("self",)).select_related("node").get(pk=device_id)
-    instance = lock_instance(instance_id)
-    changes = Changes()
-    outcome = _claim(instance, device, actor=actor)
-    if isinstance(outcome, Refused):
-        if instance.state == InstanceState.REQUESTED:
-            move(instance, State.REQUESTED, reason=outcome.reason, actor=actor, changes=changes)
-        return outcome
-    instance.node, instance.lease_id, instance.fencing_token = device.node, outcome.lease_id, outcome.fencing_token
-    instance.save(update_fields=["node", "lease_id", "fencing_token"])
-    move(instance, State.PLACING, reason="", actor=actor, changes=changes)
-    move(instance, State.STAGING, reason=f"Handed to node {device.node.name}.", actor=actor, changes=changes)
-    changes.add(Section.DESIRED, device.node_id)
-    changes.publish()
-    return outcome
-
-
-def _claim(instance: Instance, device: Device, *, actor: Actor) -> Lease | Refused:
-    if instance.state != InstanceState.REQUESTED or instance.desire != InstanceDesire.RUNNING:
-        return Refused(f"The instance is {instance.state}, not waiting for a place.")
-    switched_off = why_switched_off(instance.engine)
-    if switched_off is not None:
-        return Refused(switched_off)
-    if not device.present or device.node.state != NodeState.ONLINE:
-        return Refused(f"{device.stable_id} cannot be reached now.")
-    if device.node.cordoned:
-        return Refused(f"Node {device.node.name} is cordoned.")
-    outcome = claim_memory(device, instance, memory_bytes=instance.version.memory_bytes, actor=actor)
-    if isinstance(outcome, Lease):
-        return outcome
-    assert isinstance(outcome, Refused)
-    return Refused(f"{device.stable_id}: {outcome.reason}.")
 
 
 @transaction.atomic

@@ -75,7 +75,7 @@ def test_a_missing_replica_is_asked_for() -> None:
 
 def test_a_waiting_instance_is_placed() -> None:
     plan = reconcile(a_world(a_version(1), an_instance(1, State.REQUESTED, node=None)), RULES)
-    assert plan.actions == (Place(UUID(int=1), UUID(int=1)),)
+    assert plan.actions == (Place(UUID(int=1), (UUID(int=1),)),)
 
 
 def test_two_waiting_instances_do_not_count_on_the_same_bytes() -> None:
@@ -138,7 +138,7 @@ def test_an_unknown_instance_is_replaced_elsewhere_after_the_grace_and_never_on_
     placed = reconcile(
         a_world(a_version(1), late, an_instance(2, State.REQUESTED, node=None), nodes=nodes, devices=devices), RULES
     )
-    assert Place(UUID(int=2), UUID(int=2)) in placed.actions
+    assert Place(UUID(int=2), (UUID(int=2),)) in placed.actions
 
 
 def test_an_engine_that_hangs_for_a_while_is_not_replaced_and_of_two_one_stays() -> None:
@@ -308,7 +308,7 @@ class PoolMachine(RuleBasedStateMachine):
                 self.next_id += 1
                 key = UUID(int=self.next_id)
                 self.bodies[key] = _Body(an_instance(self.next_id, State.REQUESTED, node=None, since=self.now))
-            case Place(instance_id=key, device_id=device):
+            case Place(instance_id=key, device_ids=(device,)):
                 body = self.bodies[key]
                 node = self.device_node[device]
                 assert self.alive[node], "placed on a node that is not heard"
