@@ -63,6 +63,9 @@ class ModelVersion(TimeOrderedModel):
     admitted_at = models.DateTimeField(null=True, blank=True)
     last_stable_at = models.DateTimeField(null=True, blank=True)  # when an instance of it was last ready
     replicas = models.PositiveIntegerField(default=0)  # instances the controller keeps
+    idle_sleep_seconds = models.FloatField(null=True, blank=True)  # without requests until it sleeps; null: the setting
+    device_seconds = models.FloatField(null=True, blank=True)  # longest load onto its devices; null: the setting
+    state_reason = models.TextField(blank=True)  # why it is in its state, where something else than a person decided
     state = models.CharField(max_length=10, choices=VersionState, default=VersionState.DRAFT)
     created_at = models.DateTimeField(auto_now_add=True)
 

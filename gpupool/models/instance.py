@@ -69,6 +69,10 @@ class Instance(TimeOrderedModel):
     last_used_at = models.DateTimeField(null=True, blank=True)  # when it last had a request, for eviction
     load_seconds = models.FloatField(null=True, blank=True)  # start to first token, the last time
     wake_seconds = models.FloatField(null=True, blank=True)  # asleep to ready, the last time
+    started_from = models.CharField(max_length=8, blank=True)  # cold, staged: where its weights were when it started
+    pooled = models.BooleanField(default=False)  # acquired for a tenant: kept beside the version's replicas
+    acquisitions = models.PositiveIntegerField(default=0)  # how often it was acquired
+    reuses = models.PositiveIntegerField(default=0)  # of them, those that found it there
     restarts = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     state_changed_at = models.DateTimeField(auto_now_add=True)
