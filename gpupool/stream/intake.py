@@ -1,29 +1,56 @@
 """From an agent's frame to a checked message. What an agent says is data from another machine: bounded and cleaned."""
 
-import math
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from gpupool.discovery.base import Capability, DeviceProcess, Link, MemoryRegion
 from gpupool.policies.instance import State
-from gpupool.stream.messages import PROTOCOL, AgentMessage, DeviceFact, EngineLoadFact, Hello, InstanceFact
+from gpupool.stream.bounds import (
+    LARGEST_BIGINT,
+    LARGEST_INT,
+    BadMessage,
+    check_count,
+    check_facts,
+    check_json,
+    check_moment,
+    check_number,
+    check_real,
+    check_text,
+)
+from gpupool.stream.messages import (
+    PROTOCOL,
+    ActionFact,
+    AgentMessage,
+    DeviceFact,
+    EngineLoadFact,
+    EventFact,
+    Hello,
+    InstanceFact,
+)
+
+__all__ = ["LARGEST_FRAME_BYTES", "BadMessage", "decode"]
 
 LARGEST_FRAME_BYTES: Final = 1024 * 1024
+MOST_EVENTS: Final = 256  # in one report; an agent that has more tells the rest later
 _MOST_DEVICES: Final = 1024
 _MOST_INSTANCES: Final = 4096
-_MOST_FACTS: Final = 100
-_LARGEST_BIGINT: Final = (1 << 63) - 1
-_LARGEST_INT: Final = (1 << 31) - 1
-_LATEST_SECOND: Final = 253_402_300_799.0  # the end of the year 9999
+_MOST_ACTIONS: Final = 256
+_MOST_REGIONS: Final = 32
+_MOST_LINKS: Final = 1024
+_MOST_PROCESSES: Final = 1024
+_MOST_READINGS: Final = 100
+_MOST_TAGS: Final = 32
+_LONGEST_NAME: Final = 200
+_LONGEST_SECONDS: Final = 1e9
+_LARGEST_READING: Final = 1e18
 _HEALTHS: Final = frozenset({"ok", "failed", "unknown"})
 _KINDS: Final = frozenset({"cpu", "gpu"})
 _STATES: Final = frozenset(State)
+_MEMORY_MODES: Final = frozenset({"", "full", "mixed", "cpu"})
+_ACTION_STATES: Final = frozenset({"running", "done", "failed", "dry_run"})
 _decoder: Final = msgspec.json.Decoder(AgentMessage)
-
-
-class BadMessage(ValueError):
-    """The frame is not what the protocol says; the message says what is wrong."""
 
 
 def decode(frame: str | bytes) -> AgentMessage:
@@ -32,13 +59,15 @@ def decode(frame: str | bytes) -> AgentMessage:
         raise BadMessage(f"a frame has at most {LARGEST_FRAME_BYTES} bytes")
     try:
         message = _decoder.decode(frame)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(str(error)) from error
     if isinstance(message, Hello):
         _check_hello(message)
     else:
-        _number("sequence", message.sequence, _LARGEST_BIGINT)
+        check_number("sequence", message.sequence, LARGEST_BIGINT)
         _check_loads(message.load)
+        _check_events(message.events)
+        _check_actions(message.actions)
     _check_devices(message.devices)
     _check_instances(message.instances)
     return message
@@ -49,32 +78,60 @@ def _check_hello(hello: Hello) -> None:
         raise BadMessage(
             f"protocol {hello.protocol} is not spoken here; install the agent of this release ({PROTOCOL})"
         )
-    _text("node", hello.node, 120)
-    _text("boot_id", hello.boot_id, 64)
-    _text("agent_version", hello.agent_version, 32)
-    _text("address", hello.address, 255, may_be_empty=False)
-    _facts(hello.facts)
+    check_text("node", hello.node, 120)
+    check_text("boot_id", hello.boot_id, 64)
+    check_text("agent_version", hello.agent_version, 32)
+    check_text("address", hello.address, 255, may_be_empty=False)
+    check_facts(hello.facts)
+    check_json("capabilities", hello.capabilities, depth=4, most=500, longest=2000)
 
 
 def _check_devices(devices: Iterable[DeviceFact]) -> None:
     seen: set[str] = set()
     for device in devices:
-        _text("stable_id", device.stable_id, 200, may_be_empty=False)
+        check_text("stable_id", device.stable_id, _LONGEST_NAME, may_be_empty=False)
         if device.stable_id in seen:
             raise BadMessage(f"device {device.stable_id} is listed twice")
         seen.add(device.stable_id)
-        if len(seen) > _MOST_DEVICES:
-            raise BadMessage(f"a node has at most {_MOST_DEVICES} devices")
+        check_count("devices of a node", seen, _MOST_DEVICES)
         if device.kind not in _KINDS or device.health not in _HEALTHS:
             raise BadMessage(f"device {device.stable_id}: {device.kind} and {device.health} are not known here")
-        _text("vendor", device.vendor, 16)
-        _text("name", device.name, 200)
-        _number("index", device.index, _LARGEST_INT)
-        _number("memory_bytes", device.memory_bytes, _LARGEST_BIGINT)
-        _number("memory_used_bytes", device.memory_used_bytes, _LARGEST_BIGINT)
-        _real("utilization", device.utilization)
-        _real("temperature_celsius", device.temperature_celsius)
-        _facts(device.facts)
+        check_text("vendor", device.vendor, 16)
+        check_text("name", device.name, _LONGEST_NAME)
+        check_number("index", device.index, LARGEST_INT)
+        check_number("memory_bytes", device.memory_bytes, LARGEST_BIGINT)
+        check_number("memory_used_bytes", device.memory_used_bytes, LARGEST_BIGINT)
+        check_real("utilization", device.utilization)
+        check_real("temperature_celsius", device.temperature_celsius)
+        check_facts(device.facts)
+        _check_make(device)
+
+
+def _check_make(device: DeviceFact) -> None:
+    """What a device is made of, and what its sensors say."""
+    check_text("traceable_id", device.traceable_id, 250)
+    check_text("partition_of", device.partition_of, _LONGEST_NAME)
+    check_count("tags of a device", device.tags, _MOST_TAGS)
+    for tag in device.tags:
+        check_text("tag", tag, 80)
+    _shaped("regions", device.regions, list[MemoryRegion], _MOST_REGIONS)
+    _shaped("links", device.links, list[Link], _MOST_LINKS)
+    _shaped("processes", device.processes, list[DeviceProcess], _MOST_PROCESSES)
+    _shaped("capability", device.capability, Capability, 32)
+    check_count("readings of a device", device.telemetry, _MOST_READINGS)
+    for name, value in device.telemetry.items():
+        check_text("reading", name, 64, may_be_empty=False)
+        check_real(name, value, least=-_LARGEST_READING, largest=_LARGEST_READING)
+
+
+def _shaped(name: str, value: Any, kind: Any, most: int) -> None:
+    """It is what the unified device view says, and fits a column."""
+    check_count(name, value, most)
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise BadMessage(f"{name}: {error}") from error
+    check_json(name, value, depth=3, most=16 * most + 64, longest=_LONGEST_NAME)
 
 
 def _check_instances(instances: Iterable[InstanceFact]) -> None:
@@ -83,50 +140,61 @@ def _check_instances(instances: Iterable[InstanceFact]) -> None:
         if fact.instance_id in seen:
             raise BadMessage(f"instance {fact.instance_id} is listed twice")
         seen.add(fact.instance_id)
-        if len(seen) > _MOST_INSTANCES:
-            raise BadMessage(f"a node has at most {_MOST_INSTANCES} instances")
+        check_count("instances of a node", seen, _MOST_INSTANCES)
         if fact.state not in _STATES:
             raise BadMessage(f"instance {fact.instance_id}: there is no state {fact.state!r}")
-        _number("lease_id", fact.lease_id, _LARGEST_BIGINT)
-        _number("fencing_token", fact.fencing_token, _LARGEST_BIGINT)
-        _number("port", fact.port, 65535)
-        _number("pid", fact.pid, _LARGEST_INT)
-        _number("slots", fact.slots, _LARGEST_INT)
-        _number("restarts", fact.restarts, _LARGEST_INT)
-        _number("memory_rss_bytes", fact.memory_rss_bytes, _LARGEST_BIGINT)
-        _text("reason", fact.reason, 10_000)
-        started = fact.process_started_at
-        if started is not None and not 0 <= started <= _LATEST_SECOND:
-            raise BadMessage("process_started_at is no time")
+        check_number("lease_id", fact.lease_id, LARGEST_BIGINT)
+        check_number("fencing_token", fact.fencing_token, LARGEST_BIGINT)
+        check_number("port", fact.port, 65535)
+        check_number("pid", fact.pid, LARGEST_INT)
+        check_number("slots", fact.slots, LARGEST_INT)
+        check_number("restarts", fact.restarts, LARGEST_INT)
+        check_number("memory_rss_bytes", fact.memory_rss_bytes, LARGEST_BIGINT)
+        check_text("reason", fact.reason, 10_000)
+        check_moment("process_started_at", fact.process_started_at)
+        _check_use(fact)
 
 
-def _check_loads(loads: Iterable[EngineLoadFact]) -> None:
-    for number, load in enumerate(loads, start=1):
-        if number > _MOST_INSTANCES:
-            raise BadMessage(f"a node has at most {_MOST_INSTANCES} instances")
-        _number("running", load.running, _LARGEST_INT)
-        _number("waiting", load.waiting, _LARGEST_INT)
-        _real("kv_used", load.kv_used)
+def _check_use(fact: InstanceFact) -> None:
+    """What an instance uses, and how its agent keeps it in bounds."""
+    check_number("device_bytes", fact.device_bytes, LARGEST_BIGINT)
+    check_number("device_peak_bytes", fact.device_peak_bytes, LARGEST_BIGINT)
+    check_number("kv_capacity_bytes", fact.kv_capacity_bytes, LARGEST_BIGINT)
+    check_number("concurrency_cap", fact.concurrency_cap, LARGEST_INT)
+    check_real("load_seconds", fact.load_seconds, least=0.0, largest=_LONGEST_SECONDS)
+    check_real("wake_seconds", fact.wake_seconds, least=0.0, largest=_LONGEST_SECONDS)
+    check_moment("last_used_at", fact.last_used_at)
+    check_text("guard_state", fact.guard_state, 16)
+    if fact.memory_mode not in _MEMORY_MODES:
+        raise BadMessage(f"instance {fact.instance_id}: there is no memory mode {fact.memory_mode!r}")
 
 
-def _text(name: str, value: str, longest: int, *, may_be_empty: bool = True) -> None:
-    if len(value) > longest or "\x00" in value or (not value and not may_be_empty):
-        raise BadMessage(f"{name} is not a text of at most {longest} characters")
+def _check_events(events: list[EventFact]) -> None:
+    check_count("events in a report", events, MOST_EVENTS)
+    last = 0
+    for event in events:
+        check_number("sequence of an event", event.sequence, LARGEST_BIGINT, least=last + 1)
+        last = event.sequence
+        check_text("source", event.source, 16, may_be_empty=False)
+        check_text("kind", event.kind, 24, may_be_empty=False)
+        check_moment("at", event.at)
+        check_text("stable_id", event.stable_id, _LONGEST_NAME)
+        check_number("code", event.code, LARGEST_INT, least=-LARGEST_INT)
+        check_text("text", event.text, 2000)
+        check_facts(event.data)
 
 
-def _number(name: str, value: int | None, largest: int) -> None:
-    if value is not None and not 0 <= value <= largest:
-        raise BadMessage(f"{name} is not between 0 and {largest}")
+def _check_actions(actions: list[ActionFact]) -> None:
+    check_count("actions in a report", actions, _MOST_ACTIONS)
+    for action in actions:
+        if action.state not in _ACTION_STATES:
+            raise BadMessage(f"action {action.action_id}: there is no state {action.state!r}")
+        check_text("outcome", action.outcome, 1000)
 
 
-def _real(name: str, value: float | None) -> None:
-    if value is not None and not math.isfinite(value):
-        raise BadMessage(f"{name} is not a finite number")
-
-
-def _facts(facts: dict[str, str]) -> None:
-    if len(facts) > _MOST_FACTS:
-        raise BadMessage(f"at most {_MOST_FACTS} facts")
-    for key, value in facts.items():
-        _text("fact", key, 100)
-        _text("fact", value, 2000)
+def _check_loads(loads: list[EngineLoadFact]) -> None:
+    check_count("instances of a node", loads, _MOST_INSTANCES)
+    for load in loads:
+        check_number("running", load.running, LARGEST_INT)
+        check_number("waiting", load.waiting, LARGEST_INT)
+        check_real("kv_used", load.kv_used)

@@ -35,6 +35,29 @@ def _device(**changes: Any) -> str:
     return _frame(a_hello("node-1"), devices=[device])
 
 
+def _events(*events: dict[str, Any], **changes: Any) -> str:
+    plain: dict[str, Any] = {"sequence": 1, "source": "nvml", "kind": "xid", "at": 1.0, "code": 79}
+    return _frame(
+        Observed(sequence=1, devices=[], instances=[]), events=[plain | event | changes for event in events or ({},)]
+    )
+
+
+def test_a_whole_device_with_its_events_is_read() -> None:
+    device: dict[str, Any] = msgspec.to_builtins(a_device("gpu-0")) | {
+        "regions": [{"kind": "vram", "size_bytes": 1 << 30, "access": ["read", "write"]}],
+        "links": [{"peer": "gpu-1", "kind": "nvlink", "lanes": 12}],
+        "processes": [{"pid": 7, "name": "python", "memory_bytes": None}],
+        "capability": {"architecture": "hopper", "precisions": ["fp8", "bf16"]},
+        "telemetry": {"power_watts": 41.5, "offset_celsius": -3.0},
+        "tags": ["H100"],
+    }
+    events = [{"sequence": n, "source": "nvml", "kind": "xid", "at": 1.0, "code": 79} for n in (4, 9)]
+    message = decode(_frame(Observed(sequence=1, devices=[], instances=[]), devices=[device], events=events))
+    assert isinstance(message, Observed)
+    assert message.devices[0].links == device["links"]
+    assert [event.sequence for event in message.events] == [4, 9]
+
+
 @pytest.mark.parametrize(
     "frame",
     [
@@ -65,6 +88,41 @@ def _device(**changes: Any) -> str:
         _observed(fencing_token=1 << 64),
         _observed(reason="\x00"),
         _frame(Observed(sequence=1, devices=[], instances=[]), load=[{"instance_id": str(UUID(int=1))}] * 5000),
+        _device(traceable_id="x" * 251),
+        _device(tags=["x" * 81]),
+        _device(tags=["a"] * 33),
+        _device(regions=[{"kind": "hyperspace", "size_bytes": 1}]),
+        _device(regions=[{"kind": "vram", "size_bytes": 1 << 70}]),
+        _device(regions=[{"kind": "vram", "size_bytes": 1}] * 33),
+        _device(links=[{"peer": "x" * 201, "kind": "nvlink"}]),
+        _device(links=[{"peer": "gpu-1", "kind": "rope"}]),
+        _device(links=["gpu-1"]),
+        _device(processes=[{"pid": "1"}]),
+        _device(processes=[{"pid": 1, "name": "\x00"}]),
+        _device(capability={"precisions": [1]}),
+        _device(capability={"architecture": "hopper", "extra": [[[[1]]]]}),
+        _device(telemetry={"": 1.0}),
+        _device(telemetry={"power_watts": 1e30}),
+        _device(telemetry={f"reading_{n}": 1.0 for n in range(101)}),
+        _frame(a_hello("node-1"), capabilities={"a": {"b": {"c": {"d": {"e": 1}}}}}),
+        _frame(a_hello("node-1"), capabilities={"a": ["x"] * 501}),
+        _frame(a_hello("node-1"), capabilities={"a": "x" * 2001}),
+        _observed(device_bytes=-1),
+        _observed(load_seconds=-0.1),
+        _observed(memory_mode="roomy"),
+        _observed(guard_state="x" * 17),
+        _observed(last_used_at=1e300),
+        _events(sequence=0),
+        _events({}, {}),
+        _events(kind=""),
+        _events(text="x" * 2001),
+        _events(at=-1),
+        _events(code=1 << 31),
+        _events(data={"a": "\x00"}),
+        _events(*({"sequence": n + 1} for n in range(257))),
+        _frame(
+            Observed(sequence=1, devices=[], instances=[]), actions=[{"action_id": str(UUID(int=1)), "state": "maybe"}]
+        ),
     ],
     ids=lambda frame: str(frame)[:40],
 )
