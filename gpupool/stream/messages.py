@@ -141,7 +141,7 @@ class DesiredInstance(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: UUID | None = None  # it serves this tenant only
     signature: str = ""  # HMAC over (tenant, instance, fencing token): see policies.tenant_switch
     isolation: dict[str, Any] = {}  # policies.isolation
-    manifest: dict[str, str] = {}  # sha256 by file name: what is checked before it is loaded
+    manifest: dict[str, Any] = {}  # policies.manifest: what weights.verify checks before a load; empty: nothing
     verify_seconds: float = 90.0
     device_seconds: float | None = None  # from the start to loaded; None: the agent's own
     kv_bytes: int | None = None  # of the estimate: how much of memory_bytes is KV cache

@@ -15,11 +15,15 @@ class TooManyFiles(ValueError):
     """A folder that is no model's; the message is a sentence."""
 
 
-def base_of(path: Path) -> Path:
-    """What is mounted for an artefact: its folder where it is a folder's or in parts, else the file itself."""
-    if path.is_dir():
-        return path
-    return path.parent if path.name == FOLDER_MARK or _SPLIT.fullmatch(path.name) else path
+def mounts_of(path: Path) -> tuple[Path, ...]:
+    """What a sandbox shows of the disk for an artefact, read-only: its folder, its file, or its parts; nothing else.
+
+    Links are resolved as far as they lead to the artefact itself. What links in its folder lead to is not shown: whoever
+    may write there would decide what an engine reads.
+    """
+    if path.is_dir() or path.name == FOLDER_MARK:
+        return ((path if path.is_dir() else path.parent).resolve(),)
+    return tuple(file.resolve() for file in files_of(path).values())
 
 
 def files_of(path: Path) -> dict[str, Path]:

@@ -22,7 +22,7 @@ from gpupool.policies.manifest import (
     stated,
     without_trees,
 )
-from gpupool.weights.files import base_of, files_of
+from gpupool.weights.files import files_of, mounts_of
 from gpupool.weights.hashing import hasher, make_manifest
 from gpupool.weights.verify import Mismatch, Unfinished, Verified, verify
 
@@ -59,7 +59,18 @@ def test_both_digests_are_what_they_are_said_to_be(folder: Path, threads: int) -
 
 def test_a_folder_is_named_by_its_configuration_too(folder: Path) -> None:
     assert files_of(folder) == files_of(folder / "config.json")
-    assert base_of(folder / "config.json") == base_of(folder) == folder
+
+
+@pytest.mark.shows("R144")
+def test_what_is_mounted_is_the_artefact_and_nothing_beside_it(folder: Path) -> None:
+    (folder.parent / "anothers").mkdir()
+    (folder / "link").symlink_to(folder.parent / "anothers")
+    assert mounts_of(folder / "config.json") == mounts_of(folder) == (folder.resolve(),)
+    parts = [folder / f"m-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for part in parts:
+        part.write_bytes(b"GGUF")
+    assert mounts_of(parts[0]) == tuple(parts)
+    assert mounts_of(folder / "model.safetensors") == (folder / "model.safetensors",)
 
 
 def test_a_gguf_in_parts_is_all_parts_and_nothing_beside_them(tmp_path: Path) -> None:
