@@ -18,8 +18,8 @@ class TooManyFiles(ValueError):
 def mounts_of(path: Path) -> tuple[Path, ...]:
     """What a sandbox shows of the disk for an artefact, read-only: its folder, its file, or its parts; nothing else.
 
-    Links are resolved as far as they lead to the artefact itself. What links in its folder lead to is not shown: whoever
-    may write there would decide what an engine reads.
+    Links that lead to the artefact are resolved. What links in its folder lead to is not shown: whoever may write there
+    would decide what an engine reads.
     """
     if path.is_dir() or path.name == FOLDER_MARK:
         return ((path if path.is_dir() else path.parent).resolve(),)
