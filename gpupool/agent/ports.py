@@ -25,12 +25,15 @@ class PortRange:
     def __len__(self) -> int:
         return self._count
 
-    def take(self, in_use: Collection[int]) -> int:
-        """A port that no engine of this node has. Raises NoPortLeft."""
+    def take(self, in_use: Collection[int], extra: int = 0) -> int:
+        """The first of `1 + extra` ports in a row that no engine of this node has. Raises NoPortLeft."""
         for step in range(self._count):
             offset = (self._next + step) % self._count
-            if self._first + offset not in in_use:
-                self._next = (offset + 1) % self._count
+            block = range(self._first + offset, self._first + offset + 1 + extra)
+            if offset + extra < self._count and not any(port in in_use for port in block):
+                self._next = (offset + 1 + extra) % self._count
                 return self._first + offset
         last = self._first + self._count - 1
+        if extra:
+            raise NoPortLeft(f"No {1 + extra} engine ports in a row are left ({self._first} to {last}).")
         raise NoPortLeft(f"All {self._count} engine ports ({self._first} to {last}) are in use.")

@@ -182,6 +182,8 @@ class GivenDevice:
     kind: str  # cpu, gpu
     vendor: str  # host, nvidia, ...
     memory_bytes: int | None = None  # all of it, not only the lease's; None where it is not known
+    index: int | None = None  # in the order of the PCI bus among its vendor's; Intel's runtime knows no other name
+    uuid: str = ""  # where it is not the stable id
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +248,65 @@ class Engine:
     own, or not known."""
     chat_cap_member: str = "max_tokens"  # what it reads the end of a chat's answer from, and every version knows
     completion_max_default: int | None = None  # the end that completions have by themselves; None: none
+    sleeps: Callable[[EngineArgs], bool] | None = None
+    """Whether it was started such that it can sleep, with these arguments; None: always, where `control` can."""
+    extra_ports: int = 0  # that it opens beside its own: the ports that follow it
+    device_seconds: float | None = None  # longest load onto devices, where it takes longer than others do
+
+
+def why_not_asleep(engine: Engine, engine_args: EngineArgs) -> str:
+    """Why an engine with these arguments cannot sleep, in a sentence; empty where it can."""
+    if Capability.SLEEP not in engine.capabilities or engine.control is None or engine.control.sleep(1) is None:
+        return f"{engine.title} cannot give its devices' memory back while it runs."
+    try:
+        able = engine.sleeps is None or engine.sleeps(engine_args)
+    except EngineArgumentsRefused as error:
+        return str(error.args[0])
+    return "" if able else f"This {engine.title} is started without what lets it sleep; see the version's arguments."
 
 
 def device_environment(devices: Sequence[GivenDevice]) -> dict[str, str]:
-    """Variables that show an engine exactly the devices of its lease.
+    """Variables that show an engine exactly the devices of its lease, whichever runtime it was built for.
 
     GPUs are named by UUID and ordered by PCI bus: CUDA's own default order (fastest first) differs from
-    nvidia-smi's, so an index would name another card. With no GPU in the lease, all are hidden.
+    nvidia-smi's, so an index would name another card. Without a GPU of a vendor in the lease, all of that
+    vendor's are hidden. Raises EngineArgumentsRefused for a GPU that its runtime has no name for.
     """
-    uuids = [device.stable_id for device in devices if device.kind == "gpu" and device.vendor == "nvidia"]
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | _cuda(devices) | _hip(devices) | _level_zero(devices)
+
+
+def _of(devices: Sequence[GivenDevice], vendor: str) -> list[GivenDevice]:
+    return [device for device in devices if device.kind == "gpu" and device.vendor == vendor]
+
+
+def _cuda(devices: Sequence[GivenDevice]) -> dict[str, str]:
+    return {"CUDA_VISIBLE_DEVICES": ",".join(device.uuid or device.stable_id for device in _of(devices, "nvidia"))}
+
+
+def _hip(devices: Sequence[GivenDevice]) -> dict[str, str]:
+    """ROCm hides by UUID below HIP, which then counts what is left; an empty list hides all.
+
+    HIP also reads CUDA_VISIBLE_DEVICES, but only where its own variable is not set.
+    """
+    given = _of(devices, "amd")
+    if not given:
+        return {"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1"}
+    names = [device.uuid or device.stable_id for device in given]
+    if odd := next((name for name in names if not name.startswith("GPU-")), None):
+        raise EngineArgumentsRefused(f"The UUID of {odd} is not known, and ROCm takes GPUs by no other lasting name.")
+    return {"ROCR_VISIBLE_DEVICES": ",".join(names), "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(names))))}
+
+
+def _level_zero(devices: Sequence[GivenDevice]) -> dict[str, str]:
+    """oneAPI knows indexes alone; in the order of the PCI bus they are the same in every process."""
+    given = _of(devices, "intel")
+    if not given:
+        return {"ONEAPI_DEVICE_SELECTOR": "*:cpu"}
+    if unknown := next((device for device in given if device.index is None), None):
+        raise EngineArgumentsRefused(f"The index of {unknown.stable_id} is not known, by which oneAPI takes GPUs.")
+    mask = ",".join(str(device.index) for device in given)
+    return {
+        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+        "ZE_AFFINITY_MASK": mask,
+        "ONEAPI_DEVICE_SELECTOR": "level_zero:gpu",
+    }

@@ -3,9 +3,10 @@
 The agent is the sole arbiter of its devices, and cautious with what runs: an engine is stopped only on a
 `stopped` row, or on a higher fencing token that takes its lease away. Silence stops nothing: neither a
 lost connection nor a row that is missing. Starting is the opposite: only while the web process speaks.
+So are sleep and waking. What changes the memory of a device, a start, a waking or a falling asleep, does so alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -25,20 +26,26 @@ class Phase(StrEnum):
     WARMING = "warming"
     READY = "ready"
     UNKNOWN = "unknown"  # its process is there and does not answer: no requests until it does
+    ASLEEP = "asleep"  # its devices' memory is given back; without a process, its weights are in the page cache
     DRAINING = "draining"
     STOPPED = "stopped"
     FAILED = "failed"
 
 
+P = Phase
+_ENDS: Final = frozenset({P.STAGING, P.FAILED, P.DRAINING, P.STOPPED})
+"""What any engine with a process can come to."""
+
 ALLOWED: Final[Mapping[Phase, frozenset[Phase]]] = {
-    Phase.STAGING: frozenset({Phase.LOADING, Phase.FAILED, Phase.STOPPED}),
-    Phase.LOADING: frozenset({Phase.WARMING, Phase.STAGING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
-    Phase.WARMING: frozenset({Phase.READY, Phase.STAGING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
-    Phase.READY: frozenset({Phase.UNKNOWN, Phase.STAGING, Phase.LOADING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
-    Phase.UNKNOWN: frozenset({Phase.READY, Phase.STAGING, Phase.LOADING, Phase.FAILED, Phase.DRAINING, Phase.STOPPED}),
-    Phase.DRAINING: frozenset({Phase.STOPPED}),
-    Phase.STOPPED: frozenset({Phase.STAGING}),
-    Phase.FAILED: frozenset({Phase.STAGING, Phase.LOADING, Phase.STOPPED}),
+    P.STAGING: frozenset({P.LOADING, P.ASLEEP, P.FAILED, P.STOPPED}),
+    P.LOADING: _ENDS | {P.WARMING},
+    P.WARMING: _ENDS | {P.READY},
+    P.READY: _ENDS | {P.UNKNOWN, P.LOADING, P.ASLEEP},
+    P.UNKNOWN: _ENDS | {P.READY, P.LOADING},
+    P.ASLEEP: _ENDS | {P.WARMING},
+    P.DRAINING: frozenset({P.STOPPED}),
+    P.STOPPED: frozenset({P.STAGING, P.ASLEEP}),
+    P.FAILED: frozenset({P.STAGING, P.LOADING, P.ASLEEP, P.STOPPED}),
 }
 SERVING: Final = frozenset({Phase.READY, Phase.UNKNOWN})
 """It has come to serve, whether or not it answers now."""
@@ -57,6 +64,10 @@ class Wish:
     drain_seconds: float = 0.0
     whole_device: bool = False
     """The claim is the whole of its device, so that a later claim on it means this one has ended."""
+    asleep: bool = False
+    """Where it is not to run: whether its weights are to be kept at hand, and its process where it can sleep."""
+    barred: str = ""
+    """Why it may be neither started nor woken, in a sentence; see policies.tenant_switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,10 @@ class Known:
     alive: bool  # its process exists
     start_after: float | None = 0.0
     """Monotonic seconds before which it is not started again; None: not until its row changes."""
+    idle: bool = False
+    """It serves, is to sleep, and has had no request since it was told so."""
+    settling: bool = False
+    """It falls asleep at this moment: its devices' memory changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +107,27 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Sleep:
+    """Let it give the memory of its devices back; it has no requests."""
+
+    instance_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Let it take that memory again, and serve."""
+
+    instance_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """It has no process and shall sleep: keep its weights in the page cache, for a quick start."""
+
+    instance_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Drop the record: nothing runs and nobody asks for it."""
 
@@ -106,7 +142,7 @@ class Ignore:
     reason: str
 
 
-Action = Start | Stop | Forget | Ignore
+Action = Start | Stop | Sleep | Wake | Stage | Forget | Ignore
 
 
 def decide(
@@ -117,7 +153,7 @@ def decide(
     now: float,
     fences: Mapping[str, int],
 ) -> list[Action]:
-    """What to do now; stops come first, then what is forgotten, then starts by fencing token.
+    """What to do now; stops come first, then what is forgotten, then sleep, then starts and wakings by fencing token.
 
     `wishes` is None until a first desired state was read. `fences` is the highest fencing token ever seen
     per device. At most one engine per device is in its start at any time, because engines measure free
@@ -137,13 +173,18 @@ def decide(
                 actions.append(Stop(record.instance_id, 0.0, reason))
             continue
         wish = wished.get(record.instance_id)
-        asked = wish is not None and not wish.running and wish.fencing_token >= record.fencing_token
+        ends = wish is not None and not wish.running and not wish.asleep
+        asked = wish is not None and ends and wish.fencing_token >= record.fencing_token
         if wish is not None and asked and record.phase not in (Phase.DRAINING, Phase.STOPPED):
             actions.append(Stop(record.instance_id, wish.drain_seconds, "It was asked to stop."))
     actions += [Forget(r.instance_id) for r in records.values() if not r.alive and r.instance_id not in wished]
-    busy = {device for r in records.values() if r.alive and r.phase in STARTING for device in r.device_ids}
-    busy |= {device for r in records.values() if r.alive and r.instance_id in fenced for device in r.device_ids}
-    for wish in sorted(wished.values(), key=lambda w: (w.fencing_token, w.instance_id)):
+    changing = (r for r in records.values() if r.alive and (r.phase in STARTING or r.instance_id in fenced))
+    busy = {device for record in changing for device in record.device_ids}
+    busy |= {device for r in records.values() if r.alive and r.settling for device in r.device_ids}
+    by_token = sorted(wished.values(), key=lambda w: (w.fencing_token, w.instance_id))
+    if connected:
+        actions += _rests(by_token, records, fenced, busy)
+    for wish in by_token:
         if not wish.running:
             continue
         record_or_none = records.get(wish.instance_id)
@@ -151,13 +192,35 @@ def decide(
         if stale is not None:
             actions.append(Ignore(wish.instance_id, stale))
             continue
-        if record_or_none is not None and record_or_none.alive:
+        up = record_or_none is not None and record_or_none.alive
+        if record_or_none is not None and up and record_or_none.phase is not Phase.ASLEEP:
             continue
-        if not connected or busy & wish.device_ids or not _due(wish, record_or_none, now):
+        if wish.barred:
+            actions.append(Ignore(wish.instance_id, wish.barred))
+            continue
+        if not connected or busy & wish.device_ids or not (up or _due(wish, record_or_none, now)):
             continue
         busy |= wish.device_ids
-        actions.append(Start(wish.instance_id))
+        actions.append(Wake(wish.instance_id) if up else Start(wish.instance_id))
     return actions
+
+
+def _rests(
+    wishes: Iterable[Wish], records: Mapping[UUID, Known], fenced: Collection[UUID], busy: set[str]
+) -> Iterator[Action]:
+    """What shall sleep: with a process, once nothing else changes the memory of its devices. Adds to `busy`."""
+    for wish in wishes:
+        if not wish.asleep or wish.instance_id in fenced:
+            continue
+        record = records.get(wish.instance_id)
+        if record is not None and wish.fencing_token < record.fencing_token:
+            continue
+        if record is None or not record.alive:
+            if record is None or record.phase not in (Phase.ASLEEP, Phase.DRAINING):
+                yield Stage(wish.instance_id)
+        elif record.phase is Phase.READY and record.idle and not record.settling and not busy & record.device_ids:
+            busy |= record.device_ids
+            yield Sleep(wish.instance_id)
 
 
 def next_due(wishes: Iterable[Wish] | None, known: Iterable[Known], *, now: float) -> float | None:

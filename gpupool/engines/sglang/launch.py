@@ -56,6 +56,7 @@ class SglangLaunch:
             "--served-model-name": request.served_name,
             "--host": request.host,
             "--port": request.port,
+            "--nccl-port": request.port + 1,  # else it draws one by chance, which may be another instance's
             "--device": None if cards else "cpu",
             "--max-running-requests": args.max_running_requests,
             "--context-length": args.context_length,
@@ -88,3 +89,8 @@ class SglangLaunch:
 def context_tokens(engine_args: EngineArgs) -> int | None:
     """Prompt and answer of one request; None: as the model has it."""
     return parse_struct(engine_args, SglangArgs, "SGLang").context_length
+
+
+def sleeps(engine_args: EngineArgs) -> bool:
+    """Whether it is started such that it can sleep."""
+    return parse_struct(engine_args, SglangArgs, "SGLang").memory_saver

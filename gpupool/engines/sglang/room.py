@@ -5,7 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.sglang.control import SglangControl
 from gpupool.engines.sglang.generate import SglangGenerateWire
-from gpupool.engines.sglang.launch import SglangLaunch, context_tokens
+from gpupool.engines.sglang.launch import SglangLaunch, context_tokens, sleeps
 from gpupool.engines.sglang.load import parse_token_counters
 from gpupool.engines.sglang.wire import SglangWire
 
@@ -32,6 +32,9 @@ ROOM: Final = Engine(
     completion_max_default=16,
     versions=">=0.5",  # dynamic adapters, /tokenize (which knows messages since sglang#23981)
     counters=parse_token_counters,
+    sleeps=sleeps,
+    extra_ports=1,
+    device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
 )
 
 GENERATE: Final = Engine(

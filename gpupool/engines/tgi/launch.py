@@ -44,7 +44,7 @@ class TgiLaunch:
             "--port": request.port,
             # The shards' sockets and their port are named after the server's, so that two on a node do not meet.
             "--shard-uds-path": f"/tmp/tgi-{request.port}",  # noqa: S108  # a socket's name, short enough
-            "--master-port": request.port + 10_000 if request.port < 55_000 else request.port - 10_000,
+            "--master-port": request.port + 1,
             "--num-shard": max(1, len(gpus(request))),
             "--max-concurrent-requests": args.max_concurrent_requests,
             "--max-input-tokens": args.max_input_tokens,

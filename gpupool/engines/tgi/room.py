@@ -20,6 +20,8 @@ ROOM: Final = Engine(
     context_tokens=context_tokens,
     versions=">=2.2",  # /v1/completions, /chat_tokenize
     counters=parse_token_counters,
+    extra_ports=1,
+    device_seconds=600.0,  # graphs are captured while it loads
 )
 
 GENERATE: Final = Engine(

@@ -79,6 +79,7 @@ class VllmLaunch:
             "--reasoning-parser": args.reasoning_parser,
         }
         env = device_environment(request.devices) | {"VLLM_NO_USAGE_STATS": "1"}
+        env["VLLM_PORT"] = str(request.port + 1)  # where it begins to look for those it opens inside
         if args.sleep_mode:
             env["VLLM_SERVER_DEV_MODE"] = "1"  # /sleep and /wake_up are there only then
         if args.lora:
@@ -108,3 +109,8 @@ def parse_args(engine_args: EngineArgs) -> VllmArgs:
 def context_tokens(engine_args: EngineArgs) -> int | None:
     """Prompt and answer of one request; None: as the model has it."""
     return parse_args(engine_args).max_model_len
+
+
+def sleeps(engine_args: EngineArgs) -> bool:
+    """Whether it is started such that it can sleep."""
+    return parse_args(engine_args).sleep_mode

@@ -5,7 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.vllm.control import VllmControl
 from gpupool.engines.vllm.generate import VllmGenerateWire
-from gpupool.engines.vllm.launch import VllmLaunch, context_tokens
+from gpupool.engines.vllm.launch import VllmLaunch, context_tokens, sleeps
 from gpupool.engines.vllm.load import parse_token_counters
 from gpupool.engines.vllm.wire import VllmWire
 
@@ -33,6 +33,9 @@ ROOM: Final = Engine(
     completion_max_default=16,
     versions=">=0.10",  # /v1/rerank, the options it is started with
     counters=parse_token_counters,
+    sleeps=sleeps,
+    extra_ports=8,
+    device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
 )
 
 GENERATE: Final = Engine(
