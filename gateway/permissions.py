@@ -53,7 +53,10 @@ class InferencePermission(BasePermission):
         self._sound[id(principal), action] = principal
 
     def check_model(self, principal: Principal, name: str, action: str = INFER) -> ModelRow:
-        """The model. Raises ModelNotFound, told alike for a model that is unknown and one without a grant."""
+        """The model of that name or alias. Raises ModelNotFound, told alike for what is unknown and without a grant.
+
+        Grants, keys and limits go by the model's own name.
+        """
         self._forget_what_changed()
         known = self._allowed.get((id(principal), name, action))
         if known is not None and known[0] is principal:
@@ -80,6 +83,8 @@ class InferencePermission(BasePermission):
 
     def _may(self, principal: Principal, row: ModelRow, action: str) -> bool:
         if row.tenant_id is not None and row.tenant_id != principal.tenant_id:
+            return False
+        if row.only_tenants and principal.tenant_id not in row.only_tenants:
             return False
         tenant = self._snapshot.tenant(principal.tenant_id)
         return tenant is not None and is_allowed(

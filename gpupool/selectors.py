@@ -20,6 +20,7 @@ from gpupool.models import (
     InstanceState,
     Lease,
     Model,
+    ModelAlias,
     ModelVersion,
     Node,
     VersionState,
@@ -42,6 +43,7 @@ class ReadyEndpoint:
     authorization: str | None = field(repr=False)  # value of the header sent upstream; never log it
     slots: int | None
     tls: bool = False  # https
+    tenant_id: UUID | None = None  # whose requests alone it takes: the instance's, or its version's
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class ModelEntry:
     created_at: datetime
     shortest_context_tokens: int | None = None  # of a request, prompt and answer; of those versions that say it
     longest_context_tokens: int | None = None  # None where one of the versions does not
+    aliases: tuple[str, ...] = ()
+    only_tenants: frozenset[UUID] = frozenset()  # whose own versions alone serve it; empty: it serves everybody
 
 
 def list_models() -> list[ModelEntry]:
@@ -62,9 +66,10 @@ def list_models() -> list[ModelEntry]:
 
 
 def owners_of_private_models() -> dict[str, UUID]:
-    """Name -> tenant, of models that are one tenant's alone, whether they serve or not."""
+    """Name or alias -> tenant, of models that are one tenant's alone, whether they serve or not."""
     owned = Model.objects.filter(tenant_id__isnull=False).values_list("name", "tenant_id")
-    return {name: tenant_id for name, tenant_id in owned if tenant_id is not None}
+    aliases = ModelAlias.objects.filter(model__tenant_id__isnull=False).values_list("name", "model__tenant_id")
+    return {name: tenant_id for name, tenant_id in (*owned, *aliases) if tenant_id is not None}
 
 
 def get_models(model_ids: Collection[UUID]) -> list[ModelEntry]:
@@ -77,11 +82,16 @@ def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
     attached = Instance.objects.filter(version=OuterRef("pk"), attached=True).exclude(state=InstanceState.STOPPED)
     versions = ModelVersion.objects.filter(model__in=found, state=VersionState.SERVING)
     contexts: dict[UUID, list[int | None]] = {}
+    owners: dict[UUID, set[UUID | None]] = {}
+    aliases: dict[UUID, list[str]] = {}
+    for name, model_id in ModelAlias.objects.filter(model__in=found).order_by("name").values_list("name", "model_id"):
+        aliases.setdefault(model_id, []).append(name)
     for version in versions.annotate(has_attached=Exists(attached)):
         # How an engine was started that somebody else started is not in the catalogue.
         foreign = version.has_attached or not version.artefact_uri
         tokens = None if foreign else _context_tokens(version.engine, version.engine_args)
         contexts.setdefault(version.model_id, []).append(tokens)
+        owners.setdefault(version.model_id, set()).add(version.tenant_id)
     return [
         ModelEntry(
             model.pk,
@@ -90,9 +100,16 @@ def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
             model.created_at,
             shortest_context_tokens=min((t for t in contexts.get(model.pk, ()) if t is not None), default=None),
             longest_context_tokens=_longest(contexts.get(model.pk, [])),
+            aliases=tuple(aliases.get(model.pk, ())),
+            only_tenants=_only(owners.get(model.pk, {None})),
         )
         for model in found
     ]
+
+
+def _only(owners: Collection[UUID | None]) -> frozenset[UUID]:
+    named = frozenset(owner for owner in owners if owner is not None)
+    return named if len(named) == len(owners) else frozenset()
 
 
 def _longest(contexts: list[int | None]) -> int | None:
@@ -158,6 +175,7 @@ def _endpoint(instance: Instance) -> ReadyEndpoint:
         authorization=engine_authorization(instance.credential_variable),
         slots=instance.slots,
         tls=instance.tls,
+        tenant_id=instance.tenant_id or instance.version.tenant_id,
     )
 
 

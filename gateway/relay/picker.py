@@ -68,17 +68,17 @@ class Balancer:
         self._budget = RetryBudget(retry_share)
         self._dropped: deque[tuple[Endpoint, bool]] = deque()
 
-    def picker(self, model_id: UUID, api: Api) -> "ModelPicker":
-        """A picker among the endpoints of one model that can be asked that; one for each request."""
+    def picker(self, model_id: UUID, api: Api, tenant_id: UUID | None = None) -> "ModelPicker":
+        """A picker among the endpoints of one model that can be asked that by the tenant; one for each request."""
         self._requests += 1
-        return ModelPicker(self, model_id, api)
+        return ModelPicker(self, model_id, api, tenant_id)
 
-    def has_ready(self, model_id: UUID) -> bool:
-        return bool(self._snapshot.endpoints(model_id))
+    def has_ready(self, model_id: UUID, tenant_id: UUID | None = None) -> bool:
+        return bool(self._snapshot.endpoints(model_id, tenant_id))
 
-    def can(self, model_id: UUID, api: Api) -> bool:
-        """Whether any of the model's endpoints can be asked that."""
-        return any(_can(endpoint, api) for endpoint in self._snapshot.endpoints(model_id))
+    def can(self, model_id: UUID, api: Api, tenant_id: UUID | None = None) -> bool:
+        """Whether any of the model's endpoints that take the tenant's requests can be asked that."""
+        return any(_can(endpoint, api) for endpoint in self._snapshot.endpoints(model_id, tenant_id))
 
     def in_flight(self, instance_id: UUID) -> int:
         """Requests of this process on that instance now."""
@@ -98,12 +98,17 @@ class Balancer:
 
     # For one request
 
-    def pick(self, model_id: UUID, api: Api, exclude: frozenset[UUID]) -> Endpoint | None:
-        candidates = [e for e in self._snapshot.endpoints(model_id) if _can(e, api)]
+    def pick(
+        self, model_id: UUID, api: Api, exclude: frozenset[UUID], tenant_id: UUID | None = None
+    ) -> Endpoint | None:
+        """One of those that take the tenant's requests: one of its own, else one of those that take everybody's."""
+        candidates = [e for e in self._snapshot.endpoints(model_id, tenant_id) if _can(e, api)]
         if exclude:
             candidates = [e for e in candidates if e.instance_id not in exclude]
         if self._breakers:
             candidates = self._routable(candidates)
+        if tenant_id is not None and len(candidates) > 1:
+            candidates = [e for e in candidates if e.tenant_id is not None] or candidates
         if not candidates:
             return None
         if len(candidates) == 1:
@@ -111,11 +116,13 @@ class Balancer:
         loads = [self._in_flight.get(e.instance_id, _IDLE)[0] for e in candidates]
         return candidates[pick_less_loaded(loads, first=self._random(), second=self._random())]
 
-    def why_not(self, model_id: UUID, api: Api, exclude: frozenset[UUID]) -> dict[UUID, Unroutable]:
+    def why_not(
+        self, model_id: UUID, api: Api, exclude: frozenset[UUID], tenant_id: UUID | None = None
+    ) -> dict[UUID, Unroutable]:
         """Why each endpoint that `pick` would pass over is passed over; for logs."""
         now = self._clock.monotonic()
         reasons: dict[UUID, Unroutable] = {}
-        for endpoint in self._snapshot.endpoints(model_id):
+        for endpoint in self._snapshot.endpoints(model_id, tenant_id):
             breaker = self._breakers.get(endpoint.instance_id)
             if endpoint.instance_id in exclude:
                 reasons[endpoint.instance_id] = Unroutable.TRIED
@@ -127,11 +134,11 @@ class Balancer:
                 reasons[endpoint.instance_id] = Unroutable.BREAKER_OPEN
         return reasons
 
-    def retry_after_seconds(self, model_id: UUID, api: Api) -> float:
+    def retry_after_seconds(self, model_id: UUID, api: Api, tenant_id: UUID | None = None) -> float:
         """How long until one of the model's endpoints may be tried again; at least a second."""
         waits = [
             trial_at(breaker, lonely=True) - self._clock.monotonic()
-            for e in self._snapshot.endpoints(model_id)
+            for e in self._snapshot.endpoints(model_id, tenant_id)
             if _can(e, api)
             and (breaker := self._breakers.get(e.instance_id)) is not None
             and breaker.state is BreakerState.OPEN
@@ -229,9 +236,10 @@ def _can(endpoint: Endpoint, api: Api) -> bool:
 class ModelPicker:
     """The balancer as one request sees it: it has at most one attempt in flight."""
 
-    __slots__ = ("_api", "_balancer", "_in_use", "_model_id", "_trial")
+    __slots__ = ("_api", "_balancer", "_in_use", "_model_id", "_tenant_id", "_trial")
 
-    def __init__(self, balancer: Balancer, model_id: UUID, api: Api) -> None:
+    def __init__(self, balancer: Balancer, model_id: UUID, api: Api, tenant_id: UUID | None) -> None:
+        self._tenant_id = tenant_id
         self._balancer = balancer
         self._model_id = model_id
         self._api = api
@@ -239,13 +247,13 @@ class ModelPicker:
         self._trial = False
 
     def pick(self, exclude: frozenset[UUID]) -> Endpoint | None:
-        return self._balancer.pick(self._model_id, self._api, exclude)
+        return self._balancer.pick(self._model_id, self._api, exclude, self._tenant_id)
 
     def why_not(self, exclude: frozenset[UUID]) -> dict[UUID, Unroutable]:
-        return self._balancer.why_not(self._model_id, self._api, exclude)
+        return self._balancer.why_not(self._model_id, self._api, exclude, self._tenant_id)
 
     def retry_after_seconds(self) -> float:
-        return self._balancer.retry_after_seconds(self._model_id, self._api)
+        return self._balancer.retry_after_seconds(self._model_id, self._api, self._tenant_id)
 
     def spend_retry(self) -> bool:
         return self._balancer.spend_retry()

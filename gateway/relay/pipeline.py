@@ -71,8 +71,18 @@ class Permission(Protocol):
 class Tickets(Protocol):
     """gateway.relay.settle.Settler, as the pipeline needs it."""
 
-    def open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None = None) -> Ticket:
-        """The ticket settles the hold, too. Raises LedgerUnavailable, with all that was held given back."""
+    def open(
+        self,
+        request: SlimRequest,
+        principal: Principal,
+        parsed: ParsedBody,
+        hold: Hold | None = None,
+        model: str | None = None,
+    ) -> Ticket:
+        """The ticket settles the hold, too; `model` is the model's own name, where the body may have an alias.
+
+        Raises LedgerUnavailable, with all that was held given back.
+        """
 
 
 class _ModelEntry(msgspec.Struct):
@@ -155,7 +165,7 @@ class Pipeline:
                 if held is None:
                     return None
                 work, hold = held
-            ticket = self._tickets.open(request, principal, work.parsed, hold)
+            ticket = self._tickets.open(request, principal, work.parsed, hold, model.name)
         except GatehouseError:
             return None  # `prepare` comes to the same, and counts it
         headers = [] if hold is None else hold.reservation.headers()
@@ -173,13 +183,17 @@ class Pipeline:
                 return self._about_model(principal, request.path.removeprefix(OIP_MODELS))
             name = request.path.removeprefix(_MODELS_PATH).removeprefix("/")
             if not name:
-                rows = self._permission.list_models(principal)
-                return msgspec.json.encode(_ModelList([_ModelEntry(row.name, row.created) for row in rows]))
+                named = {
+                    called: row.created
+                    for row in self._permission.list_models(principal)
+                    for called in (row.name, *row.aliases)
+                }
+                return msgspec.json.encode(_ModelList([_ModelEntry(*entry) for entry in sorted(named.items())]))
             row = self._permission.check_model(principal, name)
         except GatehouseError as error:
             self.note_refusal(request, error)
             raise
-        return msgspec.json.encode(_ModelEntry(row.name, row.created))
+        return msgspec.json.encode(_ModelEntry(name, row.created))
 
     async def resolve(self, credential: str) -> str:
         """Make sure that authentication can answer for this key or token; returns its digest.
@@ -243,7 +257,7 @@ class Pipeline:
                 release(called)
             raise
         # From here on nothing is awaited: what is held is the ticket's, or given back by whoever could not open it.
-        ticket = self._tickets.open(request, principal, work.parsed, hold)
+        ticket = self._tickets.open(request, principal, work.parsed, hold, model.name)
         headers = [] if hold is None else hold.reservation.headers()
         return Ready(request, principal, work, picker, ticket, headers, principal.keep_alive, timeout)
 
@@ -256,9 +270,9 @@ class Pipeline:
 
     def _route(self, principal: Principal, name: str, api: Api, action: str) -> tuple[ModelRow, EndpointPicker]:
         """The model, and a picker among its endpoints that can do the work. Raises GatehouseError without any."""
-        model = self._permission.check_model(principal, name, action)
-        if not self._balancer.can(model.id, api):
-            if not self._balancer.has_ready(model.id):
+        model, tenant_id = self._permission.check_model(principal, name, action), principal.tenant_id
+        if not self._balancer.can(model.id, api, tenant_id):
+            if not self._balancer.has_ready(model.id, tenant_id):
                 raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)
             raise NotSupported(f"The engine of '{name}' does not support {api}.", param="model")
-        return model, self._balancer.picker(model.id, api)
+        return model, self._balancer.picker(model.id, api, tenant_id)

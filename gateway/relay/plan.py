@@ -91,6 +91,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     authorization: str | None = None  # sent upstream when the engine wants a key of its own
     slots: int | None = None
     tls: bool = False  # https
+    tenant_id: UUID | None = None  # whose requests alone it takes; None: everybody's
 
 
 @dataclass(slots=True)

@@ -51,11 +51,13 @@ class EngineCounter:
         self._now = now
         self._under_way = 0
 
-    async def count(self, request: SlimRequest, work: Work, model_id: UUID) -> int | None:
+    async def count(
+        self, request: SlimRequest, work: Work, model_id: UUID, tenant_id: UUID | None = None
+    ) -> int | None:
         """Tokens of the prompt; None where no engine can say, or none says in time."""
         if work.api not in _COUNTED or self._under_way >= MOST_AT_ONCE or not self._one_prompt(work):
             return None
-        picker = self._balancer.picker(model_id, Api.TOKENIZE)
+        picker = self._balancer.picker(model_id, Api.TOKENIZE, tenant_id)
         endpoint = picker.pick(frozenset())
         if endpoint is None:
             return None

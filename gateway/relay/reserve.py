@@ -37,7 +37,9 @@ _MARKER_TOKENS: Final = 8  # with which tokenizers begin and end a text that is 
 class TokenCounter(Protocol):
     """Counts a prompt with the tokenizer of an engine that serves the model."""
 
-    async def count(self, request: SlimRequest, work: Work, model_id: UUID) -> int | None:
+    async def count(
+        self, request: SlimRequest, work: Work, model_id: UUID, tenant_id: UUID | None = None
+    ) -> int | None:
         """Tokens of the prompt; None where no engine can say, or none says in time."""
 
 
@@ -222,7 +224,7 @@ class Reserver:
         """The bound with the prompt counted by an engine, where that is less; None where it is not."""
         if self._counter is None or size.media or not worth_counting(refusal, size, bound):
             return None
-        counted = await self._counter.count(request, work, terms.model.id)
+        counted = await self._counter.count(request, work, terms.model.id, terms.principal.tenant_id)
         if counted is None:
             return None
         fewer = self._bound(terms, work, recounted(size, counted))
@@ -234,7 +236,7 @@ class Reserver:
             size,
             context=terms.context,
             allowance=self._template_tokens if size.answers else _MARKER_TOKENS,
-            default_max=self._default_max(work, model, size),
+            default_max=self._default_max(work, terms, size),
         )
         prices, micros = None, 0
         if terms.counts_money and work.api is not Api.TOKENIZE:
@@ -244,13 +246,13 @@ class Reserver:
             work = Work(work.api, work.path, work.body, work.parsed, work.dialect, tokens.most_tokens)
         return _Bounded(work, Charge(tokens.input_tokens, tokens.output_tokens, micros), prices)
 
-    def _default_max(self, work: Work, model: ModelRow, size: Size) -> int:
+    def _default_max(self, work: Work, terms: Terms, size: Size) -> int:
         """The end of an answer that is given none: for completions engines may have one, of a few tokens."""
         if work.api is not Api.COMPLETIONS or size.max_tokens is not None:
             return self._default_max_tokens
         own = [
             None if (room := find_room(endpoint.engine)) is None else room.completion_max_default
-            for endpoint in self._snapshot.endpoints(model.id)
+            for endpoint in self._snapshot.endpoints(terms.model.id, terms.principal.tenant_id)
         ]
         known = [most for most in own if most is not None]
         return max(known) if known and len(known) == len(own) else self._default_max_tokens

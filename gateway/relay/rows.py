@@ -122,6 +122,8 @@ class ModelRow(msgspec.Struct, frozen=True):
     created: int
     context_tokens: int | None = None  # prompt and answer together, the smallest of its versions; None: unknown
     longest_context_tokens: int | None = None  # the largest; None where that of any version is unknown
+    aliases: tuple[str, ...] = ()  # other names at the door; everything that is counted goes by `name`
+    only_tenants: frozenset[UUID] = frozenset()  # whose own versions alone serve it; empty: it serves everybody
 
 
 class EndpointRow(msgspec.Struct, frozen=True):

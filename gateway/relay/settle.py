@@ -77,21 +77,30 @@ class Settler:
         self._dropped: deque[tuple[OpenRow, Hold | None]] = deque()
 
     def open(
-        self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None = None
+        self,
+        request: SlimRequest,
+        principal: Principal,
+        parsed: ParsedBody,
+        hold: Hold | None = None,
+        model: str | None = None,
     ) -> "SpoolTicket":
         """Note the request before it is forwarded; the ticket settles what it holds, too.
+
+        `model` is the model's own name, where the body may have an alias; None: the body has it.
 
         Raises LedgerUnavailable when a request under limits cannot be noted; what it holds is then given back. One
         without is served all the same: see `SpoolTicket`.
         """
         try:
-            return self._open(request, principal, parsed, hold)
+            return self._open(request, principal, parsed, hold, model or parsed.model)
         except BaseException:
             if hold is not None:
                 release(hold.reservation)
             raise
 
-    def _open(self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None) -> "SpoolTicket":
+    def _open(
+        self, request: SlimRequest, principal: Principal, parsed: ParsedBody, hold: Hold | None, model: str
+    ) -> "SpoolTicket":
         elapsed = self._clock.monotonic() - request.received_at
         started_at = self._clock.now().timestamp() - elapsed
         if hold is not None:
@@ -101,7 +110,7 @@ class Settler:
             id=request.request_id,
             tenant_id=principal.tenant_id,
             key_id=principal.key_id,
-            model=parsed.model,  # a name of the catalogue: permission has seen it
+            model=model,  # a name of the catalogue: permission has seen it
             door=self._door,
             api=request.api,
             streamed=parsed.stream,

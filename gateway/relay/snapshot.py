@@ -63,6 +63,7 @@ class Snapshot:
         self._model_names: dict[str, ModelRow] = {}
         self._endpoints: dict[UUID, EndpointRow] = {}
         self._by_model: dict[UUID, tuple[Endpoint, ...]] = {}
+        self._bound: frozenset[UUID] = frozenset()  # models with endpoints that take one tenant's requests alone
 
     # Lookups
 
@@ -146,15 +147,19 @@ class Snapshot:
         return self._issuer_names.get(name)
 
     def model(self, name: str) -> ModelRow | None:
+        """The model of that name or alias."""
         return self._model_names.get(name)
 
     def models(self) -> Iterable[ModelRow]:
         """All models, in the order of their names."""
-        return sorted(self._model_names.values(), key=lambda row: row.name)
+        return sorted(self._models.values(), key=lambda row: row.name)
 
-    def endpoints(self, model_id: UUID) -> tuple[Endpoint, ...]:
-        """The ready endpoints of a model."""
-        return self._by_model.get(model_id, ())
+    def endpoints(self, model_id: UUID, tenant_id: UUID | None = None) -> tuple[Endpoint, ...]:
+        """The ready endpoints of a model that take this tenant's requests; None: those that take everybody's."""
+        found = self._by_model.get(model_id, ())
+        if model_id not in self._bound:
+            return found
+        return tuple(e for e in found if e.tenant_id is None or e.tenant_id == tenant_id)
 
     def has_endpoint(self, instance_id: UUID) -> bool:
         """Whether that instance is ready, of whatever model."""
@@ -198,7 +203,10 @@ class Snapshot:
         elif section == MODELS:
             self._models, self._model_names = loaded._models, loaded._model_names
         elif section == ENDPOINTS:
+            # What is bound before what there is: the DRF door looks from other threads.
+            self._bound |= loaded._bound
             self._endpoints, self._by_model = loaded._endpoints, loaded._by_model
+            self._bound = loaded._bound
         self.applied[section] = epoch
         self._changed(section)
 
@@ -268,10 +276,13 @@ class Snapshot:
             case ModelRow():
                 self._forget_model(row.id)
                 self._models[row.id] = row
-                self._model_names[row.name] = row
+                for name in (row.name, *row.aliases):
+                    self._model_names[name] = row
             case EndpointRow():
                 self._forget_endpoint(row.id)
                 self._endpoints[row.id] = row
+                if row.endpoint.tenant_id is not None:
+                    self._bound |= {row.model_id}
                 self._by_model[row.model_id] = (*self._by_model.get(row.model_id, ()), row.endpoint)
 
     def _put_key(self, row: KeyRow) -> None:
@@ -319,8 +330,9 @@ class Snapshot:
 
     def _forget_model(self, model_id: UUID) -> None:
         row = self._models.pop(model_id, None)
-        if row is not None and self._model_names.get(row.name) is row:
-            del self._model_names[row.name]
+        for name in () if row is None else (row.name, *row.aliases):
+            if self._model_names.get(name) is row:
+                del self._model_names[name]
 
     def _forget_endpoint(self, instance_id: UUID) -> None:
         row = self._endpoints.pop(instance_id, None)
@@ -331,3 +343,5 @@ class Snapshot:
             self._by_model[row.model_id] = left
         else:
             del self._by_model[row.model_id]
+        if row.endpoint.tenant_id is not None and all(e.tenant_id is None for e in left):
+            self._bound -= {row.model_id}

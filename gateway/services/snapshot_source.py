@@ -287,6 +287,8 @@ def _model_rows(ids: Sequence[UUID] | None) -> list[Row]:
             created=int(m.created_at.timestamp()),
             context_tokens=m.shortest_context_tokens,
             longest_context_tokens=_whole_blocks(m.longest_context_tokens),
+            aliases=m.aliases,
+            only_tenants=m.only_tenants,
         )
         for m in models
     ]
@@ -317,5 +319,6 @@ def _endpoint_row(ready: ReadyEndpoint) -> EndpointRow:
             authorization=ready.authorization,
             slots=ready.slots,
             tls=ready.tls,
+            tenant_id=ready.tenant_id,
         ),
     )

@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from core.refusals import Conflict, InvalidInput
@@ -52,7 +53,7 @@ def create_fine_tuning_job(wish: JobWish, *, whose: Whose, actor: Actor) -> Fine
     if wish.validation_file_id is not None:
         _check_file(whose.tenant_id, wish.validation_file_id, "validation_file")
     versions = ModelVersion.objects.filter(model__name=wish.model, state=VersionState.SERVING)
-    version = versions.order_by("-pk").first()
+    version = versions.filter(Q(tenant_id=None) | Q(tenant_id=whose.tenant_id)).order_by("-pk").first()
     if version is None:
         raise InvalidInput("model", "The model has no version to train on.")
     waiting = FineTuningJob.objects.filter(tenant_id=whose.tenant_id, state=JobState.QUEUED).count()

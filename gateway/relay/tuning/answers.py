@@ -10,6 +10,7 @@ import msgspec
 from core.errors import BodyTooLarge, GatehouseError, InvalidRequest, MethodNotAllowed, NotFound
 from core.telemetry import metrics
 from gateway.relay.plan import SlimRequest
+from gateway.relay.rows import ModelRow
 from gateway.relay.tuning.asked import Query, parse_job
 from gateway.relay.tuning.form import parse_form
 from gateway.relay.tuning.names import (
@@ -50,7 +51,7 @@ class Permission(Protocol):
     def check_principal(self, principal: Principal, action: str = "infer") -> None:
         """Raises GatehouseError."""
 
-    def check_model(self, principal: Principal, name: str, action: str = "infer") -> object:
+    def check_model(self, principal: Principal, name: str, action: str = "infer") -> ModelRow:
         """Raises ModelNotFound."""
 
 
@@ -173,9 +174,9 @@ class Tuning:
 
     async def _create(self, request: SlimRequest, principal: Principal, caller: Caller) -> bytes:
         job = parse_job(request.body, lambda: random.randrange(2**31))  # noqa: S311  # a trainer's seed, no secret
-        self._permission.check_model(principal, job.model, TRAIN)
+        model = self._permission.check_model(principal, job.model, TRAIN)
         self._check_configured()
-        return await self._store.create_job(caller, job)
+        return await self._store.create_job(caller, msgspec.structs.replace(job, model=model.name))
 
     def _check_configured(self) -> None:
         if not self._configured:

@@ -34,7 +34,9 @@ class Counter:
         self.tokens: int | None = 11
         self.asked = 0
 
-    async def count(self, request: SlimRequest, work: Work, model_id: UUID) -> int | None:
+    async def count(
+        self, request: SlimRequest, work: Work, model_id: UUID, tenant_id: UUID | None = None
+    ) -> int | None:
         self.asked += 1
         return self.tokens
 
