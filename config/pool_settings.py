@@ -47,6 +47,21 @@ class PoolSettings:
         "GATEHOUSE_CONTROLLER_LEASE_SECONDS", "Time to live of the controller's leader lease.", default=5.0, minimum=0.5
     )
 
+    etcd_url: str | None = setting(
+        "ETCD_URL",
+        "etcd 3.4 or newer for leases and device records, instead of PostgreSQL: http(s)://[user:password@]host:port, "
+        "more members of one cluster after commas, /prefix behind them where several installations share it.",
+        default=None,
+        secret=True,
+    )
+    etcd_ca_file: Path | None = setting(
+        "ETCD_CA_FILE", "Certificates (PEM) that etcd's must be signed by; the system's when empty.", default=None
+    )
+    etcd_cert_file: Path | None = setting(
+        "ETCD_CERT_FILE", "Our certificate (PEM), where etcd asks for one.", default=None
+    )
+    etcd_key_file: Path | None = setting("ETCD_KEY_FILE", "Its key (PEM).", default=None)
+
     trainer_command: str = setting(
         "GATEHOUSE_TRAINER_COMMAND",
         "Command line of the trainer of fine-tuning jobs, run by the worker without a shell; when empty jobs are told "

@@ -9,14 +9,30 @@ from gpupool.leases.postgres import PostgresStore
 
 
 def open_store() -> LeaseStore:
-    """A store for the running event loop; close it when done.
+    """A store for the running event loop; close it when done. etcd where ETCD_URL is set, PostgreSQL where not.
 
-    Raises RuntimeError without a database: commands check that first and say it in a sentence.
+    Raises RuntimeError without a database: commands check that first and say it in a sentence. Raises
+    SettingsError for an ETCD_URL that cannot be.
     """
+    if settings.GATEHOUSE.etcd_url:
+        return _open_etcd(settings.GATEHOUSE.etcd_url)
     url: str | None = settings.GATEHOUSE.lease_database_url or settings.GATEHOUSE.database_url
     if url is None:
         raise RuntimeError("neither LEASE_DATABASE_URL nor DATABASE_URL is set")
     return PostgresStore(url)
+
+
+def _open_etcd(url: str) -> LeaseStore:
+    from gpupool.leases.etcd import EtcdStore  # only who uses it loads gRPC
+    from gpupool.leases.etcd_address import parse_etcd_url
+
+    address = parse_etcd_url(
+        url,
+        ca_file=settings.GATEHOUSE.etcd_ca_file,
+        certificate_file=settings.GATEHOUSE.etcd_cert_file,
+        key_file=settings.GATEHOUSE.etcd_key_file,
+    )
+    return EtcdStore(address)
 
 
 _stores: dict[asyncio.AbstractEventLoop, LeaseStore] = {}
