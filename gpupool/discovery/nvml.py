@@ -1,7 +1,8 @@
 """NVIDIA GPUs, as NVML tells them. The library is only ever loaded in a child that can be killed."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,11 +11,15 @@ from msgspec.structs import replace
 
 import gpupool
 from core.clock import Clock
-from gpupool.discovery.base import Device, Inventory
+from gpupool.discovery.base import DeviceSource, Inventory
 from gpupool.discovery.child import ProbeChild, ProbeMissed
 from gpupool.discovery.host import host_id
-from gpupool.discovery.nvml_probe import GpuReading, NvmlReading
+from gpupool.discovery.nvidia_reading import NvmlReading
+from gpupool.discovery.nvidia_view import device, devices, noticed, traceable_id, without_telemetry
 from gpupool.discovery.pci import PciGpu, pci_gpus
+from gpupool.discovery.snapshot import diff
+
+__all__ = ["NvmlSource", "device", "no_gpu_reason", "traceable_id"]
 
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _CODE_ROOT: Final = str(Path(gpupool.__file__).resolve().parent.parent)
@@ -31,7 +36,7 @@ _FAILURES: Final[Mapping[str, str]] = {
 
 
 class NvmlSource:
-    """GPUs of one node. MIG instances are devices, their parents are not: nothing may claim those."""
+    """GPUs of one node. MIG instances are devices; their parents are listed and cannot be allocated."""
 
     def __init__(
         self,
@@ -42,8 +47,10 @@ class NvmlSource:
         argv: Sequence[str] = (sys.executable, "-m", "gpupool.discovery.nvml_probe"),
         deadline_seconds: float = 2.0,
         first_deadline_seconds: float = 15.0,
+        fallback: DeviceSource | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """`env` is the child's whole environment."""
+        """`env` is the child's whole environment. `fallback` is asked while NVML does not answer."""
         self._child = ProbeChild(
             argv,
             env={**env, "PYTHONPATH": _CODE_ROOT},
@@ -56,6 +63,8 @@ class NvmlSource:
         self._node_id = host_id(root)
         self._last = Inventory()
         self._rest_until: float | None = None
+        self._fallback = fallback
+        self._wall = wall
 
     @property
     def probe_pid(self) -> int | None:
@@ -63,76 +72,47 @@ class NvmlSource:
         return self._child.pid
 
     async def probe(self) -> Inventory:
+        before = self._last
         if self._rest_until is not None and self._clock.monotonic() < self._rest_until:
-            return self._last
+            found = await self._otherwise(replace(self._last, noticed=()))
+        else:
+            found = await self._look()
+        events = diff(before.devices, found.devices, at=self._wall())
+        self._last = found
+        return replace(found, noticed=(*found.noticed, *events))
+
+    async def close(self) -> None:
+        await self._child.close()
+        if self._fallback is not None:
+            await self._fallback.close()
+
+    async def _look(self) -> Inventory:
         try:
             reading = msgspec.json.decode(await self._child.ask(), type=NvmlReading)
         except ProbeMissed as error:
-            self._last = _stale(self._last, f"NVIDIA's driver was asked for GPUs: {error}")
-            return self._last
+            return await self._otherwise(_stale(self._last, f"NVIDIA's driver was asked for GPUs: {error}"))
         except msgspec.MsgspecError as error:
-            self._last = _stale(self._last, f"NVIDIA's probe gave an answer that cannot be read: {error}.")
-            return self._last
+            stale = _stale(self._last, f"NVIDIA's probe gave an answer that cannot be read: {error}.")
+            return await self._otherwise(stale)
         if reading.failure:
             # Without a driver there is no need to keep a process and ask every second.
             await self._child.close()
             self._rest_until = self._clock.monotonic() + _LOOK_AGAIN_SECONDS
-            self._last = replace(_stale(self._last, ""), reason=no_gpu_reason(reading, pci_gpus(self._root)))
-            return self._last
+            reason = no_gpu_reason(reading, pci_gpus(self._root))
+            return await self._otherwise(_stale(self._last, reason))
         self._rest_until = None
-        devices = tuple(self._devices(reading))
-        self._last = Inventory(devices, "" if devices else no_gpu_reason(reading, pci_gpus(self._root)))
-        return self._last
+        known = {before.index: before for before in self._last.devices if before.index is not None}
+        wholes = {index: before for index, before in known.items() if not before.partition_of}
+        found = tuple(devices(reading, node_id=self._node_id, root=self._root, known=wholes))
+        reason = "" if any(each.allocatable for each in found) else no_gpu_reason(reading, pci_gpus(self._root))
+        return Inventory(found, reason, tuple(noticed(event) for event in reading.events))
 
-    async def close(self) -> None:
-        await self._child.close()
-
-    def _devices(self, reading: NvmlReading) -> Iterator[Device]:
-        before = {known.index: known for known in self._last.devices}
-        for gpu in reading.gpus:
-            if gpu.mig_enabled:
-                continue
-            if gpu.uuid is not None or not gpu.trouble:
-                yield device(gpu, reading.driver_version, self._node_id)
-            elif (known := before.get(gpu.index)) is not None:
-                # A lost GPU does not even say its UUID: it is the one that had this index a moment ago.
-                lost = _without_telemetry(known, health="failed")
-                yield replace(lost, facts={**lost.facts, "trouble": gpu.trouble})
-
-
-def device(gpu: GpuReading, driver_version: str | None, node_id: str) -> Device:
-    """The unified view of one reading."""
-    facts = {
-        "traceable_id": traceable_id(gpu, node_id),
-        "driver": driver_version,
-        "pci_address": gpu.pci_address,
-        "compute_capability": gpu.compute_capability,
-        "mig_parent": gpu.parent_uuid,
-        "trouble": gpu.trouble or None,
-    }
-    return Device(
-        stable_id=gpu.uuid or traceable_id(gpu, node_id),
-        kind="gpu",
-        vendor="nvidia",
-        name=gpu.name or "NVIDIA GPU",
-        index=gpu.index,
-        memory_bytes=gpu.memory_bytes,
-        memory_used_bytes=gpu.memory_used_bytes,
-        utilization=gpu.utilization,
-        temperature_celsius=gpu.temperature_celsius,
-        health="failed" if gpu.trouble else "ok",
-        facts={key: value for key, value in facts.items() if value is not None},
-    )
-
-
-def traceable_id(gpu: GpuReading, node_id: str) -> str:
-    """Model, PCI address and the node's identity: `A100-PCIE-40GB_0000:17:00.0_abc123de`.
-
-    A name for people, and the stable id of a GPU that has no UUID. Without a PCI address the driver's index
-    must do.
-    """
-    model = (gpu.name or "GPU").removeprefix("NVIDIA ").replace(" ", "_")
-    return f"{model}_{gpu.pci_address or f'index{gpu.index}'}_{node_id.replace('-', '')[:8]}"
+    async def _otherwise(self, found: Inventory) -> Inventory:
+        """What the fallback finds, where there is one and it finds something."""
+        if self._fallback is None:
+            return found
+        other = await self._fallback.probe()
+        return other if other.devices else found
 
 
 def no_gpu_reason(reading: NvmlReading, on_the_bus: Sequence[PciGpu]) -> str:
@@ -158,8 +138,4 @@ def no_gpu_reason(reading: NvmlReading, on_the_bus: Sequence[PciGpu]) -> str:
 
 def _stale(inventory: Inventory, reason: str) -> Inventory:
     """Devices seen before stay known, and nothing about them is: stale is unknown."""
-    return Inventory(tuple(_without_telemetry(known, health="unknown") for known in inventory.devices), reason)
-
-
-def _without_telemetry(known: Device, *, health: str) -> Device:
-    return replace(known, memory_used_bytes=None, utilization=None, temperature_celsius=None, health=health)
+    return Inventory(tuple(without_telemetry(known, health="unknown") for known in inventory.devices), reason)

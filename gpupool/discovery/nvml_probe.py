@@ -1,46 +1,31 @@
 """The child that talks to NVIDIA's driver: `python -m gpupool.discovery.nvml_probe`.
 
 Reads a line, writes one line of JSON with every GPU, and so on until its input ends. Whatever the driver
-does not say stays null. Imports nothing of ours but the messages it answers with.
+does not say stays null. Imports nothing of ours but the messages it answers with and the questions it asks.
 """
 
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+import time
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-T = TypeVar("T")
+from gpupool.discovery import nvml_queries as queries
+from gpupool.discovery.nvidia_reading import GpuReading, NvmlReading, XidReading
+from gpupool.discovery.nvml_queries import Asker, ask_system, error_name
+
+__all__ = ["GpuReading", "NvmlReading", "Prober", "XidReading", "main"]
 
 _PR_SET_PDEATHSIG: Final = 1
-
-
-class GpuReading(msgspec.Struct, kw_only=True):
-    """One GPU, or one MIG instance of it."""
-
-    index: int
-    uuid: str | None = None
-    name: str | None = None
-    pci_address: str | None = None  # 0000:17:00.0
-    memory_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    utilization: float | None = None  # 0 to 1
-    temperature_celsius: float | None = None
-    compute_capability: str | None = None
-    mig_enabled: bool | None = None
-    parent_uuid: str | None = None  # of a MIG instance
-    trouble: str = ""  # what the driver said about a GPU that does not answer
-
-
-class NvmlReading(msgspec.Struct, kw_only=True):
-    """One look. `failure` is the NVML error's name where there was nothing to look at."""
-
-    gpus: list[GpuReading] = []
-    driver_version: str | None = None
-    failure: str = ""
+_COUNTERS_EVERY: Final = 5  # looks
+_STATIC_EVERY: Final = 60
+_MOST_EVENTS: Final = 64  # at one look: the rest waits for the next
+_NO_INSTANCE: Final = 0xFFFFFFFF
 
 
 def main() -> None:
@@ -56,13 +41,13 @@ def main() -> None:
         answers.write(encoder.encode(NvmlReading(failure="NO_BINDING")) + b"\n")
         answers.flush()
         return
-    started = False
+    prober: Prober | None = None
     for _ in sys.stdin:
         try:
-            if not started:
+            if prober is None:
                 pynvml.nvmlInit()
-                started = True
-            reading = read(pynvml)
+                prober = Prober(pynvml)
+            reading = prober.look()
         except pynvml.NVMLError as error:
             reading = NvmlReading(failure=error_name(pynvml, error))
         answers.write(encoder.encode(reading) + b"\n")
@@ -71,82 +56,137 @@ def main() -> None:
             return  # a fresh process is the way to look at a driver that was loaded or replaced meanwhile
 
 
-def read(nvml: Any) -> NvmlReading:
-    """Every GPU as NVML sees it now. Raises NVMLError when NVML as a whole does not answer."""
-    gpus: list[GpuReading] = []
-    for index in range(nvml.nvmlDeviceGetCount()):
+class Prober:
+    """Looks at every GPU, and remembers between looks what need not be asked again."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._looks = 0
+        self._static: dict[int, GpuReading] = {}
+        self._counters: dict[int, GpuReading] = {}
+        self._events: Any = None
+        self._registered: set[str] = set()
+
+    def look(self) -> NvmlReading:
+        """Every GPU as NVML sees it now. Raises NVMLError when NVML as a whole does not answer."""
+        nvml = self._nvml
+        static = self._looks % _STATIC_EVERY == 0
+        counters = self._looks % _COUNTERS_EVERY == 0
+        gpus: list[GpuReading] = []
+        handles: dict[int, Any] = {}
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                handles[index] = nvml.nvmlDeviceGetHandleByIndex(index)
+            except nvml.NVMLError as error:
+                self._static.pop(index, None)
+                gpus.append(GpuReading(index=index, trouble=error_name(nvml, error)))
+        for index, handle in handles.items():
+            gpus += self._look_at(index, handle, handles, static=static, counters=counters)
+        self._looks += 1
+        cuda = ask_system(nvml, nvml.nvmlSystemGetCudaDriverVersion)
+        return NvmlReading(
+            gpus=sorted(gpus, key=lambda gpu: gpu.index),
+            driver_version=ask_system(nvml, nvml.nvmlSystemGetDriverVersion),
+            cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            events=list(self._new_events()),
+        )
+
+    def _look_at(
+        self, index: int, handle: Any, handles: dict[int, Any], *, static: bool, counters: bool
+    ) -> list[GpuReading]:
+        nvml = self._nvml
+        ask = Asker(nvml, handle)
+        known = self._static.get(index)
+        if known is None or static:
+            known = GpuReading(index=index)
+            queries.read_static(ask, known)
+            queries.read_nvlinks(ask, known)
+            known.peers = queries.read_peers(nvml, handle, index, handles)
+            self._static[index] = known
+            if known.uuid:
+                self._register(handle, known.uuid)
+        count = self._counters.get(index)
+        if count is None or counters or static:
+            count = GpuReading(index=index)
+            queries.read_counters(ask, count)
+            self._counters[index] = count
+        gpu = replace(
+            known,
+            telemetry=dict(known.telemetry) | count.telemetry,
+            facts=dict(known.facts) | count.facts,
+        )
+        queries.read_now(ask, gpu)
+        mode = ask(nvml.nvmlDeviceGetMigMode)
+        gpu.mig_enabled = None if mode is None else mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
+        gpu.trouble = ask.trouble
+        if ask.trouble:
+            self._static.pop(index, None)  # what it answers after a reset may be another thing
+            self._counters.pop(index, None)
+        if not gpu.mig_enabled:
+            return [gpu]
+        return [gpu, *self._instances(ask, gpu)]
+
+    def _instances(self, ask: Asker, gpu: GpuReading) -> Iterator[GpuReading]:
+        nvml = self._nvml
+        for handle in queries.mig_handles(ask):
+            mig = Asker(nvml, handle)
+            instance = GpuReading(
+                index=gpu.index,
+                parent_uuid=gpu.uuid,
+                pci_address=gpu.pci_address,
+                compute_capability=gpu.compute_capability,
+                architecture=gpu.architecture,
+                numa_node=gpu.numa_node,
+                temperature_celsius=gpu.temperature_celsius,
+                recovery_action=gpu.recovery_action,
+                mig_enabled=None,
+            )
+            instance.uuid = mig(nvml.nvmlDeviceGetUUID)
+            instance.name = mig(nvml.nvmlDeviceGetName) or gpu.name
+            instance.gpu_instance = mig(nvml.nvmlDeviceGetGpuInstanceId)
+            attributes = mig(nvml.nvmlDeviceGetAttributes)
+            if attributes is not None:
+                instance.compute_units = int(attributes.multiprocessorCount) or None
+            queries.read_memory(mig, instance)
+            instance.processes = queries.read_processes(mig)
+            instance.trouble = mig.trouble or gpu.trouble
+            yield instance
+
+    # Events
+
+    def _register(self, handle: Any, uuid: str) -> None:
+        nvml = self._nvml
+        if uuid in self._registered:
+            return
         try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        except nvml.NVMLError as error:
-            gpus.append(GpuReading(index=index, trouble=error_name(nvml, error)))
-            continue
-        gpus += _read_gpu(nvml, handle, index)
-    return NvmlReading(gpus=gpus, driver_version=_ask(nvml, nvml.nvmlSystemGetDriverVersion))
+            if self._events is None:
+                self._events = nvml.nvmlEventSetCreate()
+            wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
+            wanted &= nvml.nvmlDeviceGetSupportedEventTypes(handle)
+            if wanted:
+                nvml.nvmlDeviceRegisterEvents(handle, wanted, self._events)
+                self._registered.add(uuid)
+        except nvml.NVMLError:
+            return  # no events of this GPU: the kernel's log is the second source
 
-
-def error_name(nvml: Any, error: Any) -> str:
-    """The NVML constant of an error without its prefix, such as DRIVER_NOT_LOADED."""
-    for name in dir(nvml):
-        if name.startswith("NVML_ERROR_") and getattr(nvml, name) == error.value:
-            return name.removeprefix("NVML_ERROR_")
-    return f"ERROR_{error.value}"
-
-
-def _read_gpu(nvml: Any, handle: Any, index: int) -> list[GpuReading]:
-    gpu = GpuReading(index=index)
-    gpu.uuid = _ask(nvml, nvml.nvmlDeviceGetUUID, handle)
-    gpu.name = _ask(nvml, nvml.nvmlDeviceGetName, handle)
-    gpu.pci_address = _pci_address(_ask(nvml, nvml.nvmlDeviceGetPciInfo, handle))
-    gpu.temperature_celsius = _ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
-    rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
-    gpu.utilization = None if rates is None else rates.gpu / 100
-    capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    gpu.compute_capability = None if capability is None else f"{capability[0]}.{capability[1]}"
-    mode = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle)
-    gpu.mig_enabled = None if mode is None else mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
-    _read_memory(nvml, handle, gpu)
-    if not gpu.mig_enabled:
-        return [gpu]
-    instances = []
-    for slot in range(_ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        mig = _ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot)
-        if mig is None:
-            continue  # an empty slot
-        instance = GpuReading(index=index, parent_uuid=gpu.uuid, pci_address=gpu.pci_address)
-        instance.uuid = _ask(nvml, nvml.nvmlDeviceGetUUID, mig)
-        instance.name = _ask(nvml, nvml.nvmlDeviceGetName, mig) or gpu.name
-        instance.compute_capability = gpu.compute_capability
-        instance.temperature_celsius = gpu.temperature_celsius
-        _read_memory(nvml, mig, instance)
-        instances.append(instance)
-    return [gpu, *instances]
-
-
-def _read_memory(nvml: Any, handle: Any, gpu: GpuReading) -> None:
-    try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    except nvml.NVMLError as error:
-        if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
-            gpu.trouble = error_name(nvml, error)
-        return
-    gpu.memory_bytes, gpu.memory_used_bytes = memory.total, memory.used
-
-
-def _ask(nvml: Any, question: Callable[..., T], *arguments: Any) -> T | None:
-    """The answer, or None for whatever this driver or GPU does not say."""
-    try:
-        return question(*arguments)
-    except nvml.NVMLError:
-        return None
-
-
-def _pci_address(info: Any) -> str | None:
-    """NVML writes eight digits of domain (00000000:17:00.0), the kernel four."""
-    if info is None:
-        return None
-    bus_id = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
-    domain, _, rest = bus_id.lower().partition(":")
-    return f"{domain[-4:]}:{rest}" if rest else None
+    def _new_events(self) -> Iterator[XidReading]:
+        nvml = self._nvml
+        for _ in range(_MOST_EVENTS if self._registered else 0):
+            try:
+                data = nvml.nvmlEventSetWait_v2(self._events, 0)
+            except nvml.NVMLError:
+                return  # the time is up: there is no other
+            ask = Asker(nvml, data.device)
+            xid = bool(data.eventType & nvml.nvmlEventTypeXidCriticalError)
+            instance = int(data.gpuInstanceId)
+            yield XidReading(
+                at=time.time(),
+                kind="xid" if xid else "ecc",
+                code=int(data.eventData) if xid else None,
+                uuid=ask(nvml.nvmlDeviceGetUUID),
+                pci_address=queries.pci_address(ask(nvml.nvmlDeviceGetPciInfo)),
+                gpu_instance=None if instance == _NO_INSTANCE else instance,
+            )
 
 
 def _die_with_parent() -> None:

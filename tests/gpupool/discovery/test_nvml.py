@@ -89,11 +89,14 @@ async def test_gpus_are_read(gpus: Gpus) -> None:
 async def test_mig_instances_are_devices_and_their_parent_is_not(gpus: Gpus) -> None:
     gpus.play("mig")
     inventory = await gpus.source.probe()
-    assert [found.stable_id for found in inventory.devices] == [
-        "MIG-00000000-0000-0000-0000-000000000011",
-        "MIG-00000000-0000-0000-0000-000000000012",
+    assert [(found.stable_id, found.allocatable) for found in inventory.devices] == [
+        ("GPU-00000000-0000-0000-0000-000000000001", False),
+        ("MIG-00000000-0000-0000-0000-000000000011", True),
+        ("MIG-00000000-0000-0000-0000-000000000012", True),
     ]
-    instance = inventory.devices[0]
+    instance = inventory.devices[1]
+    assert instance.partition_of == "GPU-00000000-0000-0000-0000-000000000001"
+    assert instance.tags == ("A100-MIG-3g.20gb", "MIG-3g.20gb")
     assert instance.memory_bytes == 20 * GIB
     assert instance.utilization is None  # NVML does not say it for an instance
     assert instance.facts["mig_parent"] == "GPU-00000000-0000-0000-0000-000000000001"
@@ -111,7 +114,7 @@ async def test_mig_instances_are_devices_and_their_parent_is_not(gpus: Gpus) -> 
 async def test_no_gpu_is_explained_in_a_sentence(gpus: Gpus, scenario: str, words: str) -> None:
     gpus.play(scenario)
     inventory = await gpus.source.probe()
-    assert inventory.devices == ()
+    assert not any(found.allocatable for found in inventory.devices)
     assert words in inventory.reason
     assert inventory.reason.endswith(".")
 
