@@ -14,11 +14,15 @@ from typing import Final
 import psutil
 import structlog
 
+from gpupool.agent.groups import command_name, members_now, resident_bytes, shared_groups
 from gpupool.agent.state import MARK_VARIABLE
 
 log = structlog.get_logger(__name__)
 
 _POLL_SECONDS: Final = 0.25
+SANDBOXES: Final = frozenset({"bwrap", "runsc", "runsc-sandbox"})
+"""Names of processes that are around an engine and not of it."""
+_FOR_ALL: Final = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT})
 
 _PASSED_ON: Final = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV"}
@@ -123,10 +127,11 @@ class EngineProcess:
 
     def rss_bytes(self) -> int | None:
         """Resident memory of the engine's process group; None when it cannot be read."""
-        try:
-            return sum(int(member.memory_info().rss) for member in _group(self.pid)) or None
-        except psutil.Error:
-            return None
+        return sum(resident_bytes(pid) or 0 for pid in shared_groups.members(self.pid)) or None
+
+    def members(self) -> list[int]:
+        """Its own processes, the engine and its workers, without the sandbox around them; at most a second old."""
+        return [pid for pid in shared_groups.members(self.pid) if command_name(pid) not in SANDBOXES]
 
     def listens_on(self, port: int) -> bool | None:
         """Whether this engine itself holds the port, and not a stranger; None when that cannot be seen."""
@@ -143,11 +148,23 @@ class EngineProcess:
 
 
 def signal_group(pid: int, mark: str, number: signal.Signals) -> bool:
-    """Signal the process group led by `pid` if it is still the process of `mark`; says whether it was."""
+    """Signal the process group led by `pid` if it is still the process of `mark`; says whether it was.
+
+    Of an engine in a sandbox, the sandbox itself is only ever killed: it would end at a signal that it does not
+    handle, and take the engine with it at once. It ends when the engine has.
+    """
     if start_mark(pid) != mark:
         return False
     try:
-        os.killpg(pid, number)
+        name = "" if number in _FOR_ALL else command_name(pid)
+        if name == "bwrap":
+            for member in members_now(pid):
+                if command_name(member) != "bwrap":
+                    os.kill(member, number)
+        elif name == "runsc":
+            os.kill(pid, number)  # it passes signals on
+        else:
+            os.killpg(pid, number)
     except ProcessLookupError:
         return False
     except PermissionError:
@@ -197,6 +214,19 @@ def marked_engines(state_path: Path) -> Iterator[tuple[int, str]]:
 def mark_of(pid: int) -> str | None:
     """The mark in a process's environment, empty when it has none; None when it cannot be read."""
     try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return _portable_mark_of(pid)
+    prefix = f"{MARK_VARIABLE}=".encode()
+    marks = (variable[len(prefix) :] for variable in variables if variable.startswith(prefix))
+    return os.fsdecode(next(marks, b""))
+
+
+def _portable_mark_of(pid: int) -> str | None:
+    if Path("/proc/self/environ").exists():
+        return None
+    try:
         return psutil.Process(pid).environ().get(MARK_VARIABLE, "")
     except (psutil.Error, OSError):
         return None
@@ -220,8 +250,9 @@ def kill_orphans(leader: int, cwd: Path) -> int:
     if start_mark(leader) is not None:  # it runs, or its pid is another's now
         return 0
     killed = 0
-    for member in _group(leader):
+    for pid in members_now(leader):
         with contextlib.suppress(psutil.Error):
+            member = psutil.Process(pid)
             if member.cwd() == str(cwd.resolve()):
                 member.kill()
                 killed += 1
@@ -233,16 +264,6 @@ def _marked() -> Iterator[tuple[int, str]]:
         mark = mark_of(pid)
         if mark and start_mark(pid) is not None:
             yield pid, mark
-
-
-def _group(leader: int) -> list[psutil.Process]:
-    """The processes of one group: asked with every report, and far cheaper than children of children."""
-    members = []
-    for pid in psutil.pids():
-        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-            if os.getpgid(pid) == leader:
-                members.append(psutil.Process(pid))
-    return members
 
 
 def _leads_its_group(pid: int) -> bool:

@@ -82,7 +82,7 @@ class StateDir:
 
     def save(self, record: InstanceRecord) -> None:
         """Raises OSError, e.g. when the disk is full."""
-        _replace(self._instances / f"{record.row.instance_id}.json", msgspec.json.encode(record))
+        replace_file(self._instances / f"{record.row.instance_id}.json", msgspec.json.encode(record))
 
     def forget(self, instance_id: UUID) -> None:
         """Drop one record; no error when there is none."""
@@ -100,7 +100,7 @@ class StateDir:
 
     def save_fences(self, fences: dict[str, int]) -> None:
         """Raises OSError."""
-        _replace(self._fences, msgspec.json.encode(fences))
+        replace_file(self._fences, msgspec.json.encode(fences))
 
 
 def read_records(path: Path) -> list[InstanceRecord]:
@@ -118,7 +118,8 @@ def read_records(path: Path) -> list[InstanceRecord]:
     return records
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
+    """Write whole or not at all. Raises OSError."""
     temporary = path.with_suffix(".tmp")
     with open(temporary, "wb") as file:
         file.write(data)

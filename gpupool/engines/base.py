@@ -184,6 +184,7 @@ class GivenDevice:
     memory_bytes: int | None = None  # all of it, not only the lease's; None where it is not known
     index: int | None = None  # in the order of the PCI bus among its vendor's; Intel's runtime knows no other name
     uuid: str = ""  # where it is not the stable id
+    pci_address: str = ""  # 0000:17:00.0; empty where it is not known
 
 
 @dataclass(frozen=True, slots=True)

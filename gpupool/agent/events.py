@@ -1,0 +1,147 @@
+"""What the agent noticed, numbered, kept on disk and told again until the web process has said that it keeps it."""
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from gpupool.agent.state import replace_file
+from gpupool.discovery.base import Noticed
+from gpupool.stream.messages import EventFact
+
+log = structlog.get_logger(__name__)
+
+MOST_KEPT: Final = 2000
+MOST_TOLD: Final = 200
+"""In one report. Fewer than the web process takes at once."""
+DROPPED: Final = "dropped"
+
+
+class _Kept(msgspec.Struct, kw_only=True):
+    boot_id: str
+    last: int = 0
+    events: list[EventFact] = []
+
+
+class EventBuffer:
+    """Events of one node and boot, the oldest first.
+
+    Numbers go on where an earlier agent of this boot left off. Nothing is told before the web process has said once
+    up to where it keeps them: an agent that lost its folder would give other events the same numbers.
+    """
+
+    def __init__(self, path: Path, *, boot_id: str, most: int = MOST_KEPT) -> None:
+        """`path` is the file that holds them between two agents."""
+        self._path = path
+        self._boot_id = boot_id
+        self._most = most
+        self._last = 0
+        self._events: deque[EventFact] = deque()
+        self._unsaved = False
+        self._agreed = False
+
+    def load(self) -> None:
+        """Take up what an earlier agent left; what is of an earlier boot gets new numbers, and says so."""
+        try:
+            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("agent.events_unreadable", path=str(self._path), error=str(error))
+            return
+        if kept.boot_id == self._boot_id:
+            self._last, self._events = kept.last, deque(kept.events)
+            return
+        for event in kept.events:
+            self._last += 1
+            data = {**event.data, "boot_id": event.data.get("boot_id", kept.boot_id)}
+            self._events.append(replace(event, sequence=self._last, data=data))
+        self._unsaved = bool(kept.events)
+
+    @property
+    def last(self) -> int:
+        """Number of the newest event; 0 before the first."""
+        return self._last
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def add(self, noticed: Iterable[Noticed]) -> bool:
+        """Number and keep them; says whether there were any."""
+        before = self._last
+        for one in noticed:
+            self._last += 1
+            self._events.append(_fact(self._last, one))
+        while len(self._events) > self._most:
+            self._drop_oldest()
+        self._unsaved |= self._last != before
+        return self._last != before
+
+    def to_tell(self) -> list[EventFact]:
+        """The oldest that the web process does not keep yet. They are on disk before anybody hears of them."""
+        if not self._agreed:
+            return []
+        self._save()
+        return [self._events[index] for index in range(min(len(self._events), MOST_TOLD))]
+
+    def acknowledge(self, sequence: int) -> bool:
+        """The web process keeps all up to `sequence`. Says whether there is more to tell."""
+        self._agreed = True
+        if sequence > self._last:
+            # It knows events of this boot that this agent does not: its folder was lost. Numbers go on from there.
+            self._last = sequence
+            for _ in range(len(self._events)):
+                self._last += 1
+                self._events.append(replace(self._events.popleft(), sequence=self._last))
+            self._unsaved = True
+        while self._events and self._events[0].sequence <= sequence:
+            self._events.popleft()
+            self._unsaved = True
+        self._save()
+        return bool(self._events)
+
+    def _drop_oldest(self) -> None:
+        """Two of them become one that says how many were dropped, so that the gap is seen."""
+        first, second = self._events.popleft(), self._events.popleft()
+        count = int(first.data.get("count", "1")) if first.kind == DROPPED else 1
+        count += 1
+        self._events.appendleft(
+            EventFact(
+                sequence=second.sequence,
+                source="agent",
+                kind=DROPPED,
+                at=first.at,
+                text=f"{count} events from then on were not kept: the web process was away for too long.",
+                data={"count": str(count)},
+            )
+        )
+
+    def _save(self) -> None:
+        if not self._unsaved:
+            return
+        kept = _Kept(boot_id=self._boot_id, last=self._last, events=list(self._events))
+        with contextlib.suppress(OSError):  # a full disk must not silence what goes wrong: it is told unsaved
+            replace_file(self._path, msgspec.json.encode(kept))
+            self._unsaved = False
+
+
+def _fact(sequence: int, noticed: Noticed) -> EventFact:
+    """Cut to what the web process takes."""
+    data = {str(key)[:100]: str(value)[:2000] for key, value in list(noticed.data.items())[:90]}
+    if noticed.pci_address:
+        data.setdefault("pci_address", noticed.pci_address)
+    return EventFact(
+        sequence=sequence,
+        source=noticed.source[:16] or "agent",
+        kind=noticed.kind[:24] or "change",
+        at=max(0.0, noticed.at),
+        stable_id=noticed.stable_id[:200],
+        code=noticed.code,
+        text=noticed.text.replace("\x00", "")[:2000],
+        data={key: value.replace("\x00", "") for key, value in data.items()},
+    )

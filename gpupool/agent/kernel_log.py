@@ -1,0 +1,168 @@
+"""Follows the kernel's log as one more source: without a thread, and without ever waiting for it.
+
+The place up to which it was read is kept, so that an agent that starts anew tells of no error a second time; on the
+first start of a boot, the log is read from its beginning.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from core.clock import Clock
+from gpupool.agent.state import replace_file
+from gpupool.discovery.base import Inventory
+from gpupool.discovery.kernel_lines import parse_line
+from gpupool.discovery.kernel_log import KernelLog
+
+log = structlog.get_logger(__name__)
+
+DEVICE: Final = Path("/dev/kmsg")
+_MOST_RECORDS: Final = 2000  # of one look; the rest is read at the next
+_LARGEST_RECORD: Final = 8192  # the kernel's own bound, with what it prints of its keys
+_LOOK_AGAIN_SECONDS: Final = 60.0
+
+
+class _Place(msgspec.Struct, kw_only=True):
+    """Up to where it was read: a number of the kernel's ring, or a place in a file."""
+
+    boot_id: str
+    sequence: int = -1
+    inode: int = 0
+    offset: int = 0
+
+
+class KernelLogSource:
+    """Errors in the kernel's log. It finds no devices."""
+
+    def __init__(
+        self,
+        place_path: Path,
+        *,
+        boot_id: str,
+        clock: Clock,
+        path: Path = DEVICE,
+        open_log: Callable[[Path], int] | None = None,
+    ) -> None:
+        """`place_path` keeps the place. `path` is the kernel's device, or a file that its log is written to."""
+        self._place_path = place_path
+        self._path = path
+        self._clock = clock
+        self._open_log = open_log or _open
+        self._boot_id = boot_id
+        self._place: _Place | None = None
+        self._lines = KernelLog(boot_time=None)
+        self._fd: int | None = None
+        self._not_before = 0.0
+        self._unsaved = False
+        self._said = ""
+
+    async def probe(self) -> Inventory:
+        if self._place is None:
+            self._place = self._load()
+        self._save()  # what was noticed at the last look is in the buffer by now
+        now = self._clock.now().timestamp()
+        if self._fd is None and not self._begin(now):
+            return Inventory(reason=self._said)
+        try:
+            noticed = self._lines.feed_all(self._records(), now=now)
+        except OSError as error:
+            self._give_up(f"The kernel's log {self._path} cannot be read: {error.strerror}.")
+            return Inventory(reason=self._said)
+        self._unsaved |= bool(noticed)
+        return Inventory(noticed=noticed)
+
+    async def close(self) -> None:
+        self._save()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _begin(self, now: float) -> bool:
+        if self._clock.monotonic() < self._not_before:
+            return False
+        try:
+            self._fd = self._open_log(self._path)
+        except OSError as error:
+            self._give_up(f"The kernel's log {self._path} cannot be opened: {error.strerror}.")
+            return False
+        # Its times are those of the monotonic clock, which stands still while the machine sleeps.
+        self._lines = KernelLog(boot_time=now - time.monotonic())
+        self._said = ""
+        return True
+
+    def _give_up(self, why: str) -> None:
+        if why != self._said:
+            log.warning("agent.kernel_log_away", reason=why)
+        self._said = why
+        self._not_before = self._clock.monotonic() + _LOOK_AGAIN_SECONDS
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _records(self) -> Iterator[str]:
+        assert self._fd is not None
+        if stat.S_ISREG(os.fstat(self._fd).st_mode):
+            yield from self._file_lines(self._fd)
+        else:
+            yield from self._ring_records(self._fd)
+
+    def _ring_records(self, fd: int) -> Iterator[str]:
+        """One read is one record; none is waited for."""
+        assert self._place is not None
+        for _ in range(_MOST_RECORDS):
+            try:
+                record = os.read(fd, _LARGEST_RECORD).decode("utf-8", errors="replace")
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EPIPE, errno.EINVAL):  # overwritten before it was read; too large
+                    continue
+                raise
+            if not record:
+                return
+            sequence = parse_line(record, now=0.0).sequence
+            if sequence is not None:
+                if sequence <= self._place.sequence:
+                    continue
+                self._place.sequence = sequence
+            yield record
+
+    def _file_lines(self, fd: int) -> Iterator[str]:
+        assert self._place is not None
+        inode = self._path.stat().st_ino
+        if os.fstat(fd).st_ino != inode or os.fstat(fd).st_size < self._place.offset or self._place.inode != inode:
+            os.close(fd)
+            self._fd = fd = self._open_log(self._path)  # rotated, or emptied
+            self._place.inode, self._place.offset = os.fstat(fd).st_ino, 0
+        os.lseek(fd, self._place.offset, os.SEEK_SET)
+        data = os.read(fd, _MOST_RECORDS * 256)
+        whole, newline, _ = data.rpartition(b"\n")
+        self._place.offset += len(whole) + len(newline)
+        yield from whole.decode("utf-8", errors="replace").splitlines()
+
+    def _load(self) -> _Place:
+        try:
+            place = msgspec.json.decode(self._place_path.read_bytes(), type=_Place)
+        except (OSError, msgspec.MsgspecError):
+            return _Place(boot_id=self._boot_id)
+        if place.boot_id != self._boot_id:  # the kernel counts anew; a file goes on
+            place.boot_id, place.sequence = self._boot_id, -1
+        return place
+
+    def _save(self) -> None:
+        if self._unsaved and self._place is not None:
+            with contextlib.suppress(OSError):
+                replace_file(self._place_path, msgspec.json.encode(self._place))
+                self._unsaved = False
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
