@@ -22,6 +22,7 @@ class DeviceEvent(TimeOrderedModel):
     at = models.DateTimeField()  # by the node's clock
     received_at = models.DateTimeField(auto_now_add=True)
     decided = models.BooleanField(default=False)  # healing has looked at it
+    verdict = models.CharField(max_length=1000, blank=True)  # what it decided, or why not yet, in a sentence
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["node", "boot_id", "sequence"], name="gpupool_deviceevent_once")]
@@ -54,6 +55,9 @@ class HealingAction(TimeOrderedModel):
     state = models.CharField(max_length=12, choices=HealingActionState, default=HealingActionState.PENDING)
     reason = models.CharField(max_length=1000)
     outcome = models.CharField(max_length=1000, blank=True)
+    data = models.JSONField(
+        default=dict, blank=True
+    )  # what its end needs: the boot id it began under, a cordon of ours
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)

@@ -65,6 +65,8 @@ class Device(TimeOrderedModel):
     processes = models.JSONField(default=list, blank=True)  # discovery.base.DeviceProcess
     isolated_at = models.DateTimeField(null=True)  # taken out by healing or a person until given back
     isolated_reason = models.CharField(max_length=500, blank=True)
+    isolated_by = models.CharField(max_length=8, blank=True)  # person, healing, support: who gives it back
+    isolated_boot_id = models.CharField(max_length=64, blank=True)  # of its node then
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["node", "stable_id"], name="gpupool_device_once")]

@@ -103,9 +103,16 @@ def stop_instance(instance_id: UUID, *, actor: Actor, reason: str = "", fence: F
     """
     check_fence(fence)
     instance = lock_instance(instance_id)
-    if instance.desire == InstanceDesire.STOPPED:
-        return instance
     changes = Changes()
+    stop_locked(instance, reason=reason, actor=actor, changes=changes)
+    changes.publish()
+    return instance
+
+
+def stop_locked(instance: Instance, *, reason: str, actor: Actor, changes: Changes) -> bool:
+    """The same of an instance whose row is locked, for services that do more; says whether anything changed."""
+    if instance.desire == InstanceDesire.STOPPED:
+        return False
     instance.desire = InstanceDesire.STOPPED
     instance.save(update_fields=["desire"])
     record_audit(
@@ -125,8 +132,7 @@ def stop_instance(instance_id: UUID, *, actor: Actor, reason: str = "", fence: F
             move(instance, State.DRAINING, reason=reason, actor=actor, changes=changes)
     changes.add(Section.ENDPOINTS, instance.pk)
     changes.add(Section.POOL, instance.pk)
-    changes.publish()
-    return instance
+    return True
 
 
 @transaction.atomic
