@@ -55,9 +55,7 @@ class HealingAction(TimeOrderedModel):
     state = models.CharField(max_length=12, choices=HealingActionState, default=HealingActionState.PENDING)
     reason = models.CharField(max_length=1000)
     outcome = models.CharField(max_length=1000, blank=True)
-    data = models.JSONField(
-        default=dict, blank=True
-    )  # what its end needs: the boot id it began under, a cordon of ours
+    data = models.JSONField(default=dict, blank=True)  # what its end needs: boot id, a cordon of ours
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
