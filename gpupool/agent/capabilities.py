@@ -142,7 +142,7 @@ async def container_toolkit(root: Path, run: Run, which: Callable[[str], str | N
     config = _read(root / "etc/nvidia-container-runtime/config.toml")
     if path is None and not config:
         return lacks("NVIDIA's container toolkit is not installed.")
-    more: dict[str, object] = {}
+    more: dict[str, Any] = {}
     if path is not None:
         _, said = await run((path, "--version"))
         more["version"] = _version(said)
@@ -153,7 +153,7 @@ async def container_toolkit(root: Path, run: Run, which: Callable[[str], str | N
     return toolkit_config(config, **more)
 
 
-def toolkit_config(text: str, **more: object) -> dict[str, Any]:
+def toolkit_config(text: str, **more: Any) -> dict[str, Any]:
     """What its `config.toml` says about control groups."""
     if not text:
         return has("It has no configuration file and goes by its own defaults.", **more)

@@ -11,6 +11,7 @@ from typing import Final
 
 import gpupool
 from gpupool.agent import artefacts
+from gpupool.agent.isolation.launcher import NO_ISOLATION, CannotIsolate, Command, Isolator
 from gpupool.agent.probe import ProbeFailed, ask
 from gpupool.agent.processes import EngineProcess, clean_environment, start_engine
 from gpupool.agent.state import MARK_VARIABLE
@@ -86,8 +87,16 @@ def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepare
     return Prepared(row, engine, path, tuple(given))
 
 
-def launch(prepared: Prepared, *, port: int, mark: str, log_path: Path) -> tuple[LaunchPlan, EngineProcess]:
-    """Start the process. Raises LaunchRefused when the machine does not let us."""
+def launch(
+    prepared: Prepared,
+    *,
+    port: int,
+    mark: str,
+    log_path: Path,
+    host: str = "127.0.0.1",
+    isolator: Isolator = NO_ISOLATION,
+) -> tuple[LaunchPlan, EngineProcess]:
+    """Start the process, listening on `host`. Raises LaunchRefused when the machine does not let us."""
     row, room = prepared.row, prepared.engine.launch
     assert room is not None  # prepare refuses rows whose engine has none
     request = LaunchRequest(
@@ -98,14 +107,20 @@ def launch(prepared: Prepared, *, port: int, mark: str, log_path: Path) -> tuple
         devices=prepared.devices,
         memory_bytes=row.memory_bytes,
         engine_args=row.engine_args,
+        host=host,
     )
     try:
         plan = room.plan(request)
     except EngineArgumentsRefused as error:  # what only shows with the devices and the artefact at hand
         raise LaunchRefused(str(error.args[0]), retry=False) from error
     env = clean_environment(os.environ) | {"PYTHONPATH": str(_CODE_ROOT)} | dict(plan.env) | {MARK_VARIABLE: mark}
+    command = Command(plan.argv, env, log_path.parent)
     try:
-        return plan, start_engine(plan.argv, env=env, log_path=log_path, cwd=log_path.parent)
+        if row.isolation:
+            command = isolator.command(row, prepared.devices, prepared.model_path, command)
+        return plan, start_engine(command.argv, env=command.env, log_path=log_path, cwd=command.cwd)
+    except CannotIsolate as error:
+        raise LaunchRefused(str(error), retry=error.retry) from error
     except OSError as error:
         raise LaunchRefused(f"The engine's process cannot be started: {error.strerror}.", retry=True) from error
 

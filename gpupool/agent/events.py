@@ -19,6 +19,7 @@ log = structlog.get_logger(__name__)
 MOST_KEPT: Final = 2000
 MOST_TOLD: Final = 200
 """In one report. Fewer than the web process takes at once."""
+RETELL_SECONDS: Final = 2.0
 DROPPED: Final = "dropped"
 
 
@@ -44,6 +45,7 @@ class EventBuffer:
         self._events: deque[EventFact] = deque()
         self._unsaved = False
         self._agreed = False
+        self._told: tuple[int, float] | None = None  # the newest that was told, and when
 
     def load(self) -> None:
         """Take up what an earlier agent left; what is of an earlier boot gets new numbers, and says so."""
@@ -82,19 +84,32 @@ class EventBuffer:
         self._unsaved |= self._last != before
         return self._last != before
 
-    def to_tell(self) -> list[EventFact]:
-        """The oldest that the web process does not keep yet. They are on disk before anybody hears of them."""
-        if not self._agreed:
+    def to_tell(self, *, now: float) -> list[EventFact]:
+        """The oldest that the web process does not keep yet. They are on disk before anybody hears of them.
+
+        Always from the oldest on: whatever frame gets lost, no later one is kept without it. Not again with every
+        report, but when there are more, and every RETELL_SECONDS. `now` is in monotonic seconds.
+        """
+        if not self._agreed or not self._events:
+            return []
+        told = [self._events[index] for index in range(min(len(self._events), MOST_TOLD))]
+        newest = told[-1].sequence
+        if self._told is not None and newest <= self._told[0] and now - self._told[1] < RETELL_SECONDS:
             return []
         self._save()
-        return [self._events[index] for index in range(min(len(self._events), MOST_TOLD))]
+        self._told = (newest, now)
+        return told
+
+    def retell(self) -> None:
+        """A stream begins: what was told on the last one may never have come."""
+        self._told = None
 
     def acknowledge(self, sequence: int) -> bool:
         """The web process keeps all up to `sequence`. Says whether there is more to tell."""
         self._agreed = True
         if sequence > self._last:
             # It knows events of this boot that this agent does not: its folder was lost. Numbers go on from there.
-            self._last = sequence
+            self._last, self._told = sequence, None
             for _ in range(len(self._events)):
                 self._last += 1
                 self._events.append(replace(self._events.popleft(), sequence=self._last))

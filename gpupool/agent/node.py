@@ -12,13 +12,19 @@ import msgspec
 import structlog
 
 from core.clock import Clock, SystemClock
+from gpupool.agent.ability import Ability
+from gpupool.agent.devices import device_at, merge
+from gpupool.agent.events import EventBuffer
+from gpupool.agent.facts import device_fact, given_device
+from gpupool.agent.kernel_log import KernelLogSource
 from gpupool.agent.life import Timings
 from gpupool.agent.link import Link, stream_url
 from gpupool.agent.ports import PortRange
 from gpupool.agent.processes import boot_id
 from gpupool.agent.state import StateDir
 from gpupool.agent.supervisor import Supervisor
-from gpupool.discovery.base import Device, DeviceSource, Inventory
+from gpupool.agent.twins import Sighting, Twins
+from gpupool.discovery.base import Device, DeviceSource, Inventory, Noticed
 from gpupool.discovery.host import cpu_model
 from gpupool.engines.base import GivenDevice
 from gpupool.stream.messages import PROTOCOL, Desired, DeviceFact, Hello, Observed
@@ -27,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 AGENT_VERSION: Final = "0.1.0"
 _TELEMETRY_SECONDS: Final = 1.0
+_ABILITY_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class NodeSettings:
     port_first: int
     port_count: int
     stop_engines_on_exit: bool = False
+    address: str = "127.0.0.1"  # where engines of this node can be reached
+    kernel_log: Path | None = None  # what tells of errors beside the drivers; None: it is not read
     first_look_seconds: float = 15.0  # loading a GPU driver takes seconds; the first report waits for it so long
     timings: Timings = field(default_factory=Timings)
 
@@ -49,15 +58,22 @@ class NodeAgent:
 
     def __init__(self, settings: NodeSettings, sources: Sequence[DeviceSource], *, clock: Clock | None = None) -> None:
         self._settings = settings
-        self._sources = sources
-        self._inventories: dict[int, Inventory] = {}
-        self._changed = asyncio.Event()
+        self._clock = clock or SystemClock()
         self._state = StateDir(settings.var_dir / "agent" / settings.node)
+        self._sources = [*sources, *self._own_sources()]
+        self._inventories: dict[int, Inventory] = {}
+        self._merged: list[Device] = []
+        self._changed = asyncio.Event()
+        self._events = EventBuffer(self._state.path / "events.json", boot_id=boot_id())
+        self._twins = Twins()
+        self._unnumbered: list[Noticed] = []
+        self._looked = False  # every source has looked, or was too slow: what was noticed can be given its device
+        self._ability = Ability()
         self._supervisor = Supervisor(
             state=self._state,
             log_dir=settings.var_dir / "log",
             ports=PortRange(settings.port_first, settings.port_count),
-            clock=clock or SystemClock(),
+            clock=self._clock,
             devices=self._given_devices,
             device_bytes=self._device_bytes,
             on_change=self._changed.set,
@@ -79,6 +95,7 @@ class NodeAgent:
         Engines keep running afterwards, unless the settings say to stop them.
         """
         self._state.open()
+        self._events.load()
         tasks: list[asyncio.Task[None]] = []
         try:
             looks = [asyncio.Event() for _ in self._sources]
@@ -87,7 +104,7 @@ class NodeAgent:
             await self._supervisor.adopt()
             supervising = asyncio.create_task(self._supervisor.run())
             stopping = asyncio.create_task(_wait(stop))
-            tasks += [supervising, stopping, asyncio.create_task(self._speak(looks))]
+            tasks += [supervising, stopping, *map(asyncio.create_task, (self._speak(looks), self._keep_able()))]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # raises what ended it
@@ -107,34 +124,78 @@ class NodeAgent:
             async with asyncio.timeout(self._settings.first_look_seconds):
                 for look in looks:
                     await look.wait()
+        self._looked = True
+        self._number_noticed()
+        await self._ability.look(self._merged)
         await self._link.run()
 
     async def _keep_looking(self, number: int, source: DeviceSource, looked: asyncio.Event) -> None:
         """Each source at its own pace: a driver that hangs must not make the others' numbers old."""
         while True:
-            before = {device.stable_id for device in self._devices()}
-            self._inventories[number] = await source.probe()
+            inventory = await source.probe()
+            before = {device.stable_id for device in self._merged}
+            self._inventories[number] = inventory
+            self._merged = merge(inventory for _, inventory in sorted(self._inventories.items()))
             looked.set()
-            if {device.stable_id for device in self._devices()} != before:
+            self.notice(*inventory.noticed)
+            if {device.stable_id for device in self._merged} != before:
                 self._changed.set()
             await asyncio.sleep(_TELEMETRY_SECONDS)
 
+    async def _keep_able(self) -> None:
+        """Look again now and then what this node can isolate by: daemons and specifications come and go."""
+        while True:
+            await asyncio.sleep(_ABILITY_SECONDS)
+            if await self._ability.look(self._merged):
+                self._changed.set()
+
+    def notice(self, *noticed: Noticed) -> None:
+        """Tell the web process of something that happened, now or when it is back."""
+        self._unnumbered += noticed
+        if self._looked:
+            self._number_noticed()
+
+    def _number_noticed(self) -> None:
+        placed = [self._placed(one) for one in self._unnumbered]
+        self._unnumbered = []
+        if self._events.add(one for one in placed if not self._is_second(one)):
+            self._changed.set()
+
+    def _placed(self, noticed: Noticed) -> Noticed:
+        """With the stable id of the device, where its source knows an address only."""
+        if noticed.stable_id or not noticed.pci_address:
+            return noticed
+        return msgspec.structs.replace(noticed, stable_id=device_at(self._merged, noticed.pci_address))
+
+    def _is_second(self, noticed: Noticed) -> bool:
+        """The driver and the kernel's log both tell of an error: it is one."""
+        device = noticed.stable_id or noticed.pci_address
+        if noticed.kind != "xid" or noticed.code is None or not device:
+            return False
+        return self._twins.is_second(Sighting(noticed.source, device, noticed.code, noticed.at))
+
+    def _own_sources(self) -> list[DeviceSource]:
+        if self._settings.kernel_log is None:
+            return []
+        place = self._state.path / "kernel_log.json"
+        return [KernelLogSource(place, boot_id=boot_id(), clock=self._clock, path=self._settings.kernel_log)]
+
     def _devices(self) -> list[Device]:
-        return [device for _, inventory in sorted(self._inventories.items()) for device in inventory.devices]
+        return self._merged
 
     def _given_devices(self) -> Mapping[str, GivenDevice]:
-        return {
-            device.stable_id: GivenDevice(device.stable_id, device.kind, device.vendor, device.memory_bytes)
-            for device in self._devices()
-        }
+        return {device.stable_id: given_device(device) for device in self._merged}
 
     def _device_bytes(self, stable_id: str) -> int | None:
-        return next((device.memory_bytes for device in self._devices() if device.stable_id == stable_id), None)
+        return next((device.memory_bytes for device in self._merged if device.stable_id == stable_id), None)
 
     def _on_desired(self, desired: Desired) -> None:
         self._supervisor.set_desired(desired.instances)
+        if self._events.acknowledge(desired.event_sequence):
+            self._changed.set()
 
     def _hello(self) -> Hello:
+        self._events.retell()
         facts = {"os": platform.system(), "kernel": platform.release(), "cpu": cpu_model()}
         reasons = [inventory.reason for inventory in self._inventories.values() if inventory.reason]
         if reasons and not any(device.kind == "gpu" for device in self._devices()):
@@ -144,10 +205,11 @@ class NodeAgent:
             node=self._settings.node,
             boot_id=boot_id(),
             agent_version=AGENT_VERSION,
-            address="127.0.0.1",
+            address=self._settings.address,
             facts=facts,
             devices=self._device_facts(),
             instances=self._supervisor.facts(),
+            capabilities=self._ability.told(),
         )
 
     def _observed(self, sequence: int) -> Observed:
@@ -156,6 +218,8 @@ class NodeAgent:
             devices=self._device_facts(),
             instances=self._supervisor.facts(),
             load=self._supervisor.loads(),
+            events=self._events.to_tell(now=self._clock.monotonic()),
+            capabilities=self._ability.told_if_new(),
         )
 
     def _device_facts(self) -> list[DeviceFact]:
@@ -165,34 +229,10 @@ class NodeAgent:
             if device.kind == "cpu":
                 # What the host's other programs use is no part of the claimable share: engines' own use is shown.
                 device = msgspec.structs.replace(device, memory_used_bytes=engines.get(device.stable_id, 0))
-            facts.append(_device_fact(device))
+            facts.append(device_fact(device))
         return facts
 
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
 
-
-def _device_fact(device: Device) -> DeviceFact:
-    return DeviceFact(
-        stable_id=device.stable_id,
-        kind=device.kind,
-        vendor=device.vendor,
-        name=device.name,
-        index=device.index,
-        memory_bytes=device.memory_bytes,
-        memory_used_bytes=device.memory_used_bytes,
-        utilization=device.utilization,
-        temperature_celsius=device.temperature_celsius,
-        health=device.health,
-        facts=dict(device.facts),
-        traceable_id=device.traceable_id,
-        allocatable=device.allocatable,
-        partition_of=device.partition_of,
-        tags=list(device.tags),
-        regions=[msgspec.to_builtins(region) for region in device.regions],
-        capability=msgspec.to_builtins(device.capability),
-        links=[msgspec.to_builtins(link) for link in device.links],
-        processes=[msgspec.to_builtins(process) for process in device.processes],
-        telemetry=dict(device.telemetry),
-    )

@@ -68,6 +68,7 @@ def decode(frame: str | bytes) -> AgentMessage:
         _check_loads(message.load)
         _check_events(message.events)
         _check_actions(message.actions)
+        _check_capabilities(message.capabilities)
     _check_devices(message.devices)
     _check_instances(message.instances)
     return message
@@ -83,7 +84,11 @@ def _check_hello(hello: Hello) -> None:
     check_text("agent_version", hello.agent_version, 32)
     check_text("address", hello.address, 255, may_be_empty=False)
     check_facts(hello.facts)
-    check_json("capabilities", hello.capabilities, depth=4, most=500, longest=2000)
+    _check_capabilities(hello.capabilities)
+
+
+def _check_capabilities(capabilities: dict[str, Any]) -> None:
+    check_json("capabilities", capabilities, depth=4, most=500, longest=2000)
 
 
 def _check_devices(devices: Iterable[DeviceFact]) -> None:

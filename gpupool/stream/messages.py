@@ -118,6 +118,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
     load: list[EngineLoadFact] = []
     events: list[EventFact] = []  # not yet acknowledged, the oldest first
     actions: list[ActionFact] = []
+    capabilities: dict[str, Any] = {}  # as in Hello, where they have changed since; empty: they have not
 
 
 class DesiredInstance(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import gpupool
 from gpupool.agent.isolation.cgroup import ENTER, GroupRefused, Groups, Limits
 from gpupool.agent.isolation.nodes import NodesUnknown, device_nodes
 from gpupool.agent.isolation.sandbox import (
@@ -61,7 +62,7 @@ class Isolator:
     """What one agent isolates by. By itself it has nothing, and refuses whoever asks for more."""
 
     work_dir: Path = Path("work")
-    code: Path = Path()
+    code: Path = Path(gpupool.__file__).resolve().parent.parent
     capabilities: Callable[[], Mapping[str, Any]] = dict
     cdi_specs: Callable[[], Sequence[Mapping[str, Any]]] = list
     groups: Groups = field(default_factory=Groups)
@@ -164,3 +165,7 @@ class Isolator:
 def host_bytes(row: DesiredInstance, devices: Sequence[GivenDevice]) -> int:
     """What the row claims of the host's memory: beside its devices, and where the host is one of them."""
     return row.host_memory_bytes + sum(row.memory_bytes for device in devices if device.kind == "cpu")
+
+
+NO_ISOLATION: Final = Isolator()
+"""Of an agent that has not looked at what its node has: whoever asks for isolation is refused."""

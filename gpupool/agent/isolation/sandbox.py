@@ -88,8 +88,8 @@ def bubblewrap_argv(argv: Sequence[str], room: Room, *, bwrap: str = "bwrap") ->
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--tmpfs", "/tmp"]  # noqa: S108  # its own
     for node in room.devices:
         words += ["--dev-bind-try", node, node]
-    for path in _outermost(room.read_only):
-        words += ["--ro-bind", str(path), str(path)]
+    for program in _outermost(room.read_only):
+        words += ["--ro-bind", str(program), str(program)]
     for source, target in room.shown:
         words += ["--ro-bind", str(source), str(target)]
     for folder in room.shared:
