@@ -14,9 +14,11 @@ import structlog
 
 from gpupool.agent.engine import is_healthy
 from gpupool.agent.processes import EngineProcess, kill_marked, kill_orphans, mark_of, marked_engines, start_mark
+from gpupool.agent.slumber import sleeping
 from gpupool.agent.state import InstanceRecord, StateDir
 from gpupool.engines.registry import engines, get_engine
 from gpupool.policies.node_reconcile import SERVING, Phase
+from gpupool.policies.probe import SLOW_SECONDS
 
 log = structlog.get_logger(__name__)
 
@@ -67,16 +69,34 @@ async def _settle_phase(record: InstanceRecord, process: EngineProcess) -> None:
     """A ready engine that still answers stays ready without a gap; anything else goes through loading again."""
     record.pid, record.start_mark, record.process_started_at = process.pid, process.mark, process.started_at
     record.reason = ""
+    if record.slumber and await _sleeps(record):
+        record.phase = Phase.ASLEEP
+        return
+    record.slumber = False
     answers = record.port is not None and await is_healthy(get_engine(record.row.engine), record.port)
-    record.phase = Phase.READY if record.phase in SERVING and answers else Phase.LOADING
+    record.phase = Phase.READY if record.phase in SERVING | {Phase.ASLEEP} and answers else Phase.LOADING
+
+
+async def _sleeps(record: InstanceRecord) -> bool:
+    """Whether an engine that was told to sleep does; where it does not say, it is taken at that word.
+
+    It gets no request then until it has been woken, which costs one that is awake nothing.
+    """
+    if record.port is None:
+        return False
+    told = await sleeping(get_engine(record.row.engine), record.port, deadline_seconds=SLOW_SECONDS)
+    return told is not False
 
 
 def _ended(record: InstanceRecord) -> InstanceRecord:
     if record.phase == Phase.DRAINING:
         record.phase = Phase.STOPPED
+    elif record.phase == Phase.ASLEEP and record.pid is None:
+        pass  # it had no process before either
     elif record.phase not in (Phase.STOPPED, Phase.FAILED):
         record.phase = Phase.STAGING
         record.reason = "The engine ended while no agent looked after it."
         record.restarts += record.pid is not None
     record.pid = record.start_mark = record.process_started_at = None
+    record.slumber = False
     return record

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import gpupool
@@ -23,10 +24,12 @@ from gpupool.engines.base import (
     GivenDevice,
     LaunchPlan,
     LaunchRequest,
+    TokenCounters,
 )
 from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.policies.probe import SLOW_SECONDS, ProbeResult
 from gpupool.stream.messages import DesiredInstance
+from gpupool.weights.verify import Mismatch, Unfinished, Verified, verify
 
 _CODE_ROOT: Final = Path(gpupool.__file__).resolve().parent.parent
 _CLOCK_SLACK_SECONDS: Final = 0.01
@@ -87,6 +90,18 @@ def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepare
     return Prepared(row, engine, path, tuple(given))
 
 
+def check_weights(prepared: Prepared) -> None:
+    """The checksum stage: whether the artefact is the one that was admitted. Blocks. Raises LaunchRefused."""
+    row = prepared.row
+    if not row.manifest:
+        return
+    match verify(prepared.model_path, row.manifest, row.verify_seconds):
+        case Mismatch(reason=reason) | Unfinished(reason=reason):
+            raise LaunchRefused(f"The checksum stage failed: {reason}", retry=True)
+        case Verified():
+            return
+
+
 def launch(
     prepared: Prepared,
     *,
@@ -95,8 +110,12 @@ def launch(
     log_path: Path,
     host: str = "127.0.0.1",
     isolator: Isolator = NO_ISOLATION,
+    cache: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[LaunchPlan, EngineProcess]:
-    """Start the process, listening on `host`. Raises LaunchRefused when the machine does not let us."""
+    """Start the process, listening on `host`; `cache` are the variables of its cache folder.
+
+    Raises LaunchRefused when the machine does not let us.
+    """
     row, room = prepared.row, prepared.engine.launch
     assert room is not None  # prepare refuses rows whose engine has none
     request = LaunchRequest(
@@ -113,7 +132,10 @@ def launch(
         plan = room.plan(request)
     except EngineArgumentsRefused as error:  # what only shows with the devices and the artefact at hand
         raise LaunchRefused(str(error.args[0]), retry=False) from error
-    env = clean_environment(os.environ) | {"PYTHONPATH": str(_CODE_ROOT)} | dict(plan.env) | {MARK_VARIABLE: mark}
+    env = clean_environment(os.environ) | {"PYTHONPATH": str(_CODE_ROOT)}
+    if not row.isolation:  # a sandbox does not show the folder
+        env |= cache
+    env |= dict(plan.env) | {MARK_VARIABLE: mark}
     command = Command(plan.argv, env, log_path.parent)
     try:
         if row.isolation:
@@ -167,19 +189,27 @@ async def probe_health(engine: Engine, port: int, *, deadline_seconds: float = S
 
 async def read_load(engine: Engine, port: int, *, deadline_seconds: float) -> EngineLoad:
     """The engine's load now; all unknown when it does not say in time."""
+    return (await read_metrics(engine, port, deadline_seconds=deadline_seconds))[0]
+
+
+async def read_metrics(
+    engine: Engine, port: int, *, deadline_seconds: float
+) -> tuple[EngineLoad, TokenCounters | None]:
+    """The engine's load now and what it has counted; unknown and None when it does not say in time."""
     request = engine.wire.metrics()
     if request is None:
-        return EngineLoad()
+        return EngineLoad(), None
     try:
         answer = await ask(port, request, deadline_seconds=deadline_seconds)
     except ProbeFailed:
-        return EngineLoad()
+        return EngineLoad(), None
     if answer.status != 200:
-        return EngineLoad()
+        return EngineLoad(), None
+    text = answer.body.decode("utf-8", errors="replace")
     try:
-        return engine.wire.parse_load(answer.body.decode("utf-8", errors="replace"))
+        return engine.wire.parse_load(text), None if engine.counters is None else engine.counters(text)
     except Exception:  # noqa: BLE001  # a room that misreads metrics is no reason to end an engine that serves
-        return EngineLoad()
+        return EngineLoad(), None
 
 
 async def terminate(process: EngineProcess, *, grace_seconds: float) -> None:

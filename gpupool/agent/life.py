@@ -7,64 +7,37 @@ agent that goes away leaves it serving, and the next one adopts it.
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import structlog
 
-from core.clock import Clock
 from gpupool.agent import engine as engines
+from gpupool.agent import page_cache
+from gpupool.agent.artefacts import ArtefactMissing, ArtefactUriRefused, locate
+from gpupool.agent.device_memory import memory_held
 from gpupool.agent.logs import make_room, telling_line
-from gpupool.agent.ports import NoPortLeft, PortRange
+from gpupool.agent.ports import NoPortLeft
 from gpupool.agent.processes import Ended, EngineProcess, kill_marked, kill_orphans
-from gpupool.agent.state import InstanceRecord, StateDir
-from gpupool.engines.base import Engine, EngineLoad, GivenDevice
+from gpupool.agent.serving import QUIET_READINGS, Serving
+from gpupool.agent.state import InstanceRecord
+from gpupool.agent.workshop import Workshop
+from gpupool.engines.base import Engine, EngineLoad
+from gpupool.engines.registry import engines as engines_by_name
 from gpupool.engines.registry import get_engine
 from gpupool.policies.node_reconcile import (
     ALLOWED,
     CRASH_LOOP_FAILURES,
     SERVING,
+    STARTING,
     Phase,
     restart_delay_seconds,
 )
-from gpupool.policies.probe import SLOW_SECONDS, Health, ProbeResult, after_probe
+from gpupool.policies.tiers import started_from
 
 log = structlog.get_logger(__name__)
-
-_IDLE_READINGS: Final = 2
-_UNANSWERED: Final = "It does not answer its health endpoint in time."
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """How long an engine is waited for, in seconds."""
-
-    load_deadline: float = 600.0  # from the process's start to its health answer and warm-up token
-    load_poll: float = 0.5  # between two readings of an engine's load
-    health_every: float = 2.0  # between the beginnings of two health probes
-    health_deadline: float = SLOW_SECONDS  # an answer that takes longer is too slow
-    hung_deadline: float = 120.0  # an engine that has not answered for so long is ended, and started again
-    stop_grace: float = 10.0  # between SIGTERM and SIGKILL
-    drain_notice: float = 1.5  # for the doors to learn that it drains, before "idle" is believed
-    settled_after: float = 60.0  # ready for so long: earlier failures are forgotten
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What the engines of a node share."""
-
-    state: StateDir
-    log_dir: Path
-    ports: PortRange
-    ports_in_use: Callable[[], Collection[int]]
-    devices: Callable[[], Mapping[str, GivenDevice]]
-    on_change: Callable[[], None]  # something changed that the web process should hear of soon
-    on_end: Callable[[], None]  # a process ended: reconcile
-    clock: Clock
-    timings: Timings
 
 
 class EngineLife:
@@ -79,7 +52,9 @@ class EngineLife:
         """Monotonic seconds before which it is not started again; None: not until its row changes."""
         self._shop = workshop
         self._task: asyncio.Task[object] | None = None
-        self._ready_since: float | None = None
+        self._serving: Serving | None = None
+        self._reading: asyncio.Task[None] | None = None  # its weights into the page cache
+        self._begun = 0.0  # when its start began, in monotonic seconds
         self._stop = asyncio.Event()
         self._drain_seconds = 0.0
         self._stop_reason = ""
@@ -98,21 +73,74 @@ class EngineLife:
         """Its process exists, or is being made."""
         return self._task is not None
 
+    @property
+    def extra_ports(self) -> int:
+        """How many ports its engine has beside its own."""
+        known = engines_by_name().get(self.record.row.engine)
+        return 0 if known is None else known.extra_ports
+
+    @property
+    def stopping(self) -> bool:
+        """It was told to end."""
+        return self._stop.is_set()
+
+    @property
+    def idle(self) -> bool:
+        """It serves, is to sleep, and has had no request since it was told so."""
+        return self._serving is not None and self._serving.idle
+
+    @property
+    def settling(self) -> bool:
+        """It falls asleep at this moment."""
+        return self._serving is not None and self._serving.settling
+
     def begin(self) -> None:
         """Start a process for it."""
+        self._begun = self._shop.clock.monotonic()
         self._look_after(self._launch())
 
     def take_over(self, process: EngineProcess) -> None:
         """Look after a process that an earlier agent started."""
-        self.process = process
-        if self.phase is Phase.READY:
-            self._ready_since = self._shop.clock.monotonic()
-        self._look_after(self._attend(get_engine(self.record.row.engine), process, was_ready=self.phase is Phase.READY))
+        self.process, self._begun = process, self._shop.clock.monotonic()
+        resume = self.phase if self.phase in (Phase.READY, Phase.ASLEEP) else None
+        self._look_after(self._attend(get_engine(self.record.row.engine), process, resume=resume))
+
+    def rest(self, wanted: bool) -> None:
+        """Whether it shall sleep, once it is idle and told to by `sleep`."""
+        if self._serving is not None:
+            self._serving.rest(wanted)
+
+    def sleep(self) -> None:
+        """Let it give its devices' memory back, now."""
+        if self._serving is not None:
+            self._serving.sleep()
+
+    def wake(self) -> None:
+        """Let it serve again."""
+        if self._serving is not None:
+            self._serving.wake()
+
+    def bind(self, tenant_id: UUID | None) -> None:
+        """Its traffic is this tenant's from now on; the signature has been checked."""
+        if tenant_id != self.record.verified_tenant:
+            self.record.verified_tenant = tenant_id
+            self._saved()
+            self._shop.on_change()
+
+    def retire(self) -> None:
+        """Another takes its place; it has no process."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def stage(self) -> None:
+        """Without a process: keep its weights in the page cache, as near as it gets to sleep."""
+        self.enter(Phase.ASLEEP, "It has no process. Its weights are being read into the page cache.")
+        self._reading = asyncio.create_task(self._read_weights(), name=f"stage-{self.instance_id}")
 
     def stop(self, drain_seconds: float, reason: str) -> None:
         """Ask it to end; a second call can only shorten the draining."""
         if not self.alive:
-            self._enter(Phase.STOPPED, reason)
+            self.enter(Phase.STOPPED, reason)
             return
         if self._stop.is_set():
             self._drain_seconds = min(self._drain_seconds, drain_seconds)
@@ -127,6 +155,8 @@ class EngineLife:
 
     async def let_go(self) -> None:
         """Stop looking after it; its process goes on."""
+        if self._reading is not None:
+            self._reading.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -146,7 +176,7 @@ class EngineLife:
                 self.process.signal(signal.SIGKILL)
             self._forget_process()
             if self._stop.is_set():
-                self._enter(Phase.STOPPED, self._stop_reason)
+                self.enter(Phase.STOPPED, self._stop_reason)
             else:
                 self._failed(f"The agent failed while it looked after this engine: {error!r}.")
         self._shop.on_end()
@@ -155,51 +185,68 @@ class EngineLife:
         row = self.record.row
         try:
             prepared = await asyncio.to_thread(engines.prepare, row, dict(self._shop.devices()))
+            share = await asyncio.to_thread(page_cache.cached_share, page_cache.weight_files(prepared.model_path))
+            self.record.started_from = started_from(share)
+            self.remark("Its weights are compared with their checksums." if row.manifest else self.record.reason)
+            await asyncio.to_thread(engines.check_weights, prepared)
             for _ in range(len(self._shop.ports)):
                 if self._stop.is_set():
-                    self._enter(Phase.STOPPED, self._stop_reason)
+                    self.enter(Phase.STOPPED, self._stop_reason)
                     return
                 process = self._spawn(prepared)
                 ended = await self._attend(prepared.engine, process)
                 if ended is None:
                     return
-                self._log("agent.port_taken", port=self.record.port)
-                self._enter(Phase.STAGING, "")
+                self.log("agent.port_taken", port=self.record.port)
+                self.enter(Phase.STAGING, "")
             raise NoPortLeft("Every engine port of this node is taken by other programs.")
         except engines.LaunchRefused as error:
+            self._shop.cache.clean(row)
             self._failed(str(error), retry=error.retry, started=False)
         except NoPortLeft as error:
             self._failed(str(error), started=False)
 
     def _spawn(self, prepared: engines.Prepared) -> EngineProcess:
         row, record = self.record.row, self.record
-        port = self._shop.ports.take(self._shop.ports_in_use())
+        port = self._shop.ports.take(self._shop.ports_in_use(), prepared.engine.extra_ports)
         log_path = self._shop.log_dir / f"engine-{row.instance_id}.log"
         record.log_path = str(log_path)
         record.port = port
         record.pid = record.start_mark = record.process_started_at = None
         try:
             self._log_begins = make_room(log_path)
+            cache = self._shop.cache.prepare(row)
             self._shop.state.save(record)  # before the process: it must be found again whatever happens next
         except OSError as error:
             raise engines.LaunchRefused(
                 f"The agent cannot write to its folder: {error.strerror}.", retry=True
             ) from error
-        plan, process = engines.launch(prepared, port=port, mark=self._shop.state.mark(row), log_path=log_path)
+        plan, process = engines.launch(
+            prepared,
+            port=port,
+            mark=self._shop.state.mark(row),
+            log_path=log_path,
+            host=self._shop.host,
+            isolator=self._shop.isolator,
+            cache=cache,
+        )
         record.pid, record.start_mark, record.process_started_at = process.pid, process.mark, process.started_at
         record.slots = plan.slots
         self.process = process
-        self._enter(Phase.LOADING, "")
-        self._log("agent.engine_started", pid=process.pid, port=port)
+        self.enter(Phase.LOADING, "")
+        self.log("agent.engine_started", pid=process.pid, port=port)
         return process
 
-    async def _attend(self, engine: Engine, process: EngineProcess, *, was_ready: bool = False) -> Ended | None:
+    async def _attend(self, engine: Engine, process: EngineProcess, *, resume: Phase | None = None) -> Ended | None:
         """Look after a process to its end. Returns how it ended only when its port was taken, to try another."""
-        serving = asyncio.create_task(self._serve(engine, process, was_ready=was_ready))
+        self._serving = Serving(self, self._shop, engine, process, begun=self._begun)
+        serving = asyncio.create_task(self._serving.run(resume))
+        family = {process.pid}
         ending = asyncio.create_task(process.ended())
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({serving, ending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            family |= set(process.members())
             if self._stop.is_set() and not ending.done():
                 serving.cancel()
                 await self._drain(engine, process)
@@ -216,65 +263,14 @@ class EngineLife:
         if failure is not None and not isinstance(failure, engines.NotServing):
             raise failure
         kill_orphans(process.pid, self._shop.log_dir)
-        return self._after_end(engine, ended, failure)
-
-    async def _serve(self, engine: Engine, process: EngineProcess, *, was_ready: bool) -> None:
-        row, port, timings = self.record.row, self.record.port, self._shop.timings
-        assert port is not None  # set before the process was started
-        if not was_ready:
-            try:
-                async with asyncio.timeout(timings.load_deadline):
-                    if self.phase is not Phase.LOADING:
-                        self._enter(Phase.LOADING, "")
-                    await engines.until_loaded(engine, process, port)
-                    self._enter(Phase.WARMING, "")
-                    await engines.warm_up(engine, port, row.served_name, deadline_seconds=timings.load_deadline)
-            except TimeoutError:
-                raise engines.NotServing(f"It was not ready within {timings.load_deadline:g} s.") from None
-            self._ready_since = self._shop.clock.monotonic()
-            self._enter(Phase.READY, "")
-            self._log("agent.engine_ready", port=port)
-        async with asyncio.TaskGroup() as group:  # apart: an engine that hangs would make both wait for each other
-            group.create_task(self._keep_reading_load(engine, port))
-            group.create_task(self._keep_probing(engine, port))
-
-    async def _keep_reading_load(self, engine: Engine, port: int) -> None:
-        timings = self._shop.timings
-        while True:
-            load = await engines.read_load(engine, port, deadline_seconds=timings.health_every)
-            if load != self.load:
-                self.load = load
-                self._shop.on_change()
-            await asyncio.sleep(timings.load_poll)
-
-    async def _keep_probing(self, engine: Engine, port: int) -> None:
-        """Take it out of routing when it does not answer, and back in when it does. Raises NotServing when it hangs."""
-        timings, clock = self._shop.timings, self._shop.clock
-        health, good_at = Health(), clock.monotonic()
-        while True:
-            begun = clock.monotonic()
-            result = await engines.probe_health(engine, port, deadline_seconds=timings.health_deadline)
-            if self._stop.is_set():
-                return  # it drains; this task is being cancelled
-            health = after_probe(health, result)
-            now = clock.monotonic()
-            if result is ProbeResult.GOOD:
-                good_at = now
-                self._enter(Phase.READY, "")
-            elif health.ejected and now - good_at >= timings.hung_deadline:
-                # Several probes, not one: where this whole machine stood still, the first may find nobody awake.
-                raise engines.NotServing(f"It did not answer its health endpoint for {timings.hung_deadline:g} s.")
-            elif health.ejected and self.phase is not Phase.UNKNOWN:
-                self._enter(Phase.UNKNOWN, _UNANSWERED)
-                self._log("agent.engine_unrouted", bad_probes=health.bad)
-            else:
-                self._remark(_UNANSWERED)
-            await asyncio.sleep(max(0.0, timings.health_every - (now - begun)))
+        kill_marked(self._shop.state.mark(self.record.row))
+        held = await memory_held(self, self._shop, family)
+        return self._after_end(engine, ended, failure, held=held)
 
     async def _drain(self, engine: Engine, process: EngineProcess) -> None:
-        self._enter(Phase.DRAINING, self._stop_reason)
+        self.enter(Phase.DRAINING, self._stop_reason)
         timings, port = self._shop.timings, self.record.port
-        if self._drain_seconds <= 0 or port is None or self._ready_since is None:
+        if self._drain_seconds <= 0 or port is None or self._serving is None or self._serving.ready_since is None:
             return
         begun, quiet = self._shop.clock.monotonic(), 0
         with contextlib.suppress(TimeoutError):
@@ -285,19 +281,18 @@ class EngineLife:
                     idle = self.load.running == 0 and not self.load.waiting
                     # Twice in a row: an engine counts a request as done before the end of its answer is sent.
                     quiet = quiet + 1 if idle else 0
-                    if waited >= self._drain_seconds or (quiet >= _IDLE_READINGS and waited >= timings.drain_notice):
+                    if waited >= self._drain_seconds or (quiet >= QUIET_READINGS and waited >= timings.drain_notice):
                         return
                     await asyncio.sleep(timings.load_poll)
 
     # What follows from an end
 
-    def _after_end(self, engine: Engine, ended: Ended, failure: BaseException | None) -> Ended | None:
-        phase = self.phase
+    def _after_end(self, engine: Engine, ended: Ended, failure: BaseException | None, *, held: str) -> Ended | None:
+        phase, ready_for = self.phase, self._ready_for()
         self._forget_process()
-        kill_marked(self._shop.state.mark(self.record.row))
         if self._stop.is_set():
-            self._enter(Phase.STOPPED, self._stop_reason)
-            self._log("agent.engine_stopped", reason=self._stop_reason)
+            self.enter(Phase.STOPPED, f"{self._stop_reason} {held}".strip())
+            self.log("agent.engine_stopped", reason=self._stop_reason)
             return None
         taken = engine.launch.address_in_use_exit_code if engine.launch is not None else None
         if phase is Phase.LOADING and taken is not None and ended.exit_code == taken:
@@ -306,9 +301,11 @@ class EngineLife:
         if phase not in SERVING and self.record.log_path is not None:
             line = telling_line(Path(self.record.log_path), since=self._log_begins)
             reason += f" Its log says: {line}" if line else ""
-        if phase in SERVING and self._ready_for() >= self._shop.timings.settled_after:
+        if phase in SERVING and ready_for >= self._shop.timings.settled_after:
             self.failures = 0
-        self._failed(reason)
+        if phase in STARTING:
+            self._shop.cache.clean(self.record.row)  # what a broken start left there would break the next one too
+        self._failed(f"{reason} {held}".strip())
         return None
 
     def _failed(self, reason: str, *, retry: bool = True, started: bool = True) -> None:
@@ -319,39 +316,57 @@ class EngineLife:
         self.failures += 1
         self.record.restarts += started
         self._forget_process()
-        self._ready_since = None
         delay = restart_delay_seconds(self.failures)
         self.start_after = self._shop.clock.monotonic() + delay if retry else None
         given_up = not started or self.failures >= CRASH_LOOP_FAILURES
-        self._enter(Phase.FAILED if given_up else Phase.STAGING, reason)
-        self._log("agent.engine_failed", reason=reason, failures=self.failures, retry_seconds=delay if retry else None)
+        self.enter(Phase.FAILED if given_up else Phase.STAGING, reason)
+        self.log("agent.engine_failed", reason=reason, failures=self.failures, retry_seconds=delay if retry else None)
 
     def _forget_process(self) -> None:
-        self.process = None
+        self.process = self._serving = None
         self.load = EngineLoad()
+        self.record.slumber = False
         self.record.pid = self.record.start_mark = self.record.process_started_at = None
 
     def _ready_for(self) -> float:
-        return 0.0 if self._ready_since is None else self._shop.clock.monotonic() - self._ready_since
+        since = None if self._serving is None else self._serving.ready_since
+        return 0.0 if since is None else self._shop.clock.monotonic() - since
 
-    def _enter(self, phase: Phase, reason: str) -> None:
+    async def _read_weights(self) -> None:
+        """Keep the artefact's files in the page cache: a start from there reads no disk."""
+        try:
+            path = await asyncio.to_thread(locate, self.record.row.artefact_uri)
+        except (ArtefactMissing, ArtefactUriRefused) as error:
+            self.remark(f"It has no process, and its weights are not here: {error}")
+            return
+        files = page_cache.weight_files(path)
+        await asyncio.to_thread(page_cache.read_in, files, stopped=lambda: self.phase is not Phase.ASLEEP)
+        share = await asyncio.to_thread(page_cache.cached_share, files)
+        if self.phase is Phase.ASLEEP:
+            there = "are in the page cache" if share is None else f"are to {share:.0%} in the page cache"
+            self.remark(f"It has no process. Its weights {there}.")
+
+    def enter(self, phase: Phase, reason: str) -> None:
         before = self.phase
         assert phase is before or phase in ALLOWED[before], f"{before} does not become {phase}"
         if phase is before and reason == self.record.reason:
             return
         self.record.phase, self.record.reason = phase, reason
+        self._saved()
+        self._shop.on_change()
+
+    def _saved(self) -> None:
         try:
             self._shop.state.save(self.record)
         except OSError as error:
-            self._log("agent.state_not_saved", error=str(error))
-        self._shop.on_change()
+            self.log("agent.state_not_saved", error=str(error))
 
-    def _remark(self, reason: str) -> None:
+    def remark(self, reason: str) -> None:
         if reason != self.record.reason:
             self.record.reason = reason
             self._shop.on_change()
 
-    def _log(self, event: str, **fields: object) -> None:
+    def log(self, event: str, **fields: object) -> None:
         log.info(event, instance_id=str(self.instance_id), engine=self.record.row.engine, **fields)
 
 

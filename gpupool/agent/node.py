@@ -17,16 +17,17 @@ from gpupool.agent.devices import device_at, merge
 from gpupool.agent.events import EventBuffer
 from gpupool.agent.facts import device_fact, given_device
 from gpupool.agent.kernel_log import KernelLogSource
-from gpupool.agent.life import Timings
 from gpupool.agent.link import Link, stream_url
 from gpupool.agent.ports import PortRange
 from gpupool.agent.processes import boot_id
 from gpupool.agent.state import StateDir
 from gpupool.agent.supervisor import Supervisor
 from gpupool.agent.twins import Sighting, Twins
+from gpupool.agent.workshop import Timings
 from gpupool.discovery.base import Device, DeviceSource, Inventory, Noticed
 from gpupool.discovery.host import cpu_model
 from gpupool.engines.base import GivenDevice
+from gpupool.policies.tenant_switch import switch_key, token_digest
 from gpupool.stream.messages import PROTOCOL, Desired, DeviceFact, Hello, Observed
 
 log = structlog.get_logger(__name__)
@@ -76,6 +77,8 @@ class NodeAgent:
             clock=self._clock,
             devices=self._given_devices,
             device_bytes=self._device_bytes,
+            device_use=self._device_use,
+            switch_key=switch_key(token_digest(settings.token)),
             on_change=self._changed.set,
             timings=settings.timings,
         )
@@ -188,6 +191,13 @@ class NodeAgent:
 
     def _device_bytes(self, stable_id: str) -> int | None:
         return next((device.memory_bytes for device in self._merged if device.stable_id == stable_id), None)
+
+    def _device_use(self, stable_id: str) -> dict[int, int] | None:
+        """Bytes of a device by the process that has them; None for one that does not list them."""
+        device = next((device for device in self._devices() if device.stable_id == stable_id), None)
+        if device is None or device.kind == "cpu":
+            return None
+        return {process.pid: process.memory_bytes or 0 for process in device.processes}
 
     def _on_desired(self, desired: Desired) -> None:
         self._supervisor.set_desired(desired.instances)

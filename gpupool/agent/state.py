@@ -34,6 +34,12 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
     slots: int | None = None
     restarts: int = 0
     reason: str = ""
+    slumber: bool = False  # it was told to sleep, and not yet woken
+    verified_tenant: UUID | None = None  # whose traffic it serves alone: see policies.tenant_switch
+    started_from: str = ""  # cold, staged
+    load_seconds: float | None = None  # start to first token, the last time
+    wake_seconds: float | None = None  # asleep to ready, the last time
+    last_used_at: float | None = None  # seconds since the epoch
 
 
 class AgentAlreadyRuns(Exception):

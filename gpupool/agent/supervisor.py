@@ -11,12 +11,29 @@ import structlog
 
 from core.clock import Clock
 from gpupool.agent.adoption import adopt_all
-from gpupool.agent.life import EngineLife, Timings, Workshop
+from gpupool.agent.life import EngineLife
 from gpupool.agent.logs import trim
+from gpupool.agent.model_cache import ModelCache
 from gpupool.agent.ports import PortRange
 from gpupool.agent.state import InstanceRecord, StateDir
+from gpupool.agent.workshop import Timings, Workshop
 from gpupool.engines.base import GivenDevice
-from gpupool.policies.node_reconcile import Forget, Ignore, Known, Phase, Start, Stop, Wish, decide, next_due
+from gpupool.policies.node_reconcile import (
+    SERVING,
+    Forget,
+    Ignore,
+    Known,
+    Phase,
+    Sleep,
+    Stage,
+    Start,
+    Stop,
+    Wake,
+    Wish,
+    decide,
+    next_due,
+)
+from gpupool.policies.tenant_switch import Barred, Decision, Switched, decide_switch
 from gpupool.stream.messages import DesiredInstance, EngineLoadFact, InstanceFact
 
 log = structlog.get_logger(__name__)
@@ -36,10 +53,15 @@ class Supervisor:
         clock: Clock,
         devices: Callable[[], Mapping[str, GivenDevice]],
         device_bytes: Callable[[str], int | None] = lambda device_id: None,
+        device_use: Callable[[str], Mapping[int, int] | None] = lambda device_id: None,
+        switch_key: bytes = b"",
         on_change: Callable[[], None] = lambda: None,
         timings: Timings | None = None,
     ) -> None:
-        """`on_change` is called when something changed that the web process should hear of soon."""
+        """`on_change` is called when something changed that the web process should hear of soon.
+
+        `device_use` says how many bytes of a device each process has; `switch_key` is policies.tenant_switch's.
+        """
         self._wake = asyncio.Event()
         self._shop = Workshop(
             state=state,
@@ -47,11 +69,14 @@ class Supervisor:
             ports=ports,
             ports_in_use=self._ports_in_use,
             devices=devices,
+            device_use=device_use,
             on_change=on_change,
             on_end=self._wake.set,
             clock=clock,
             timings=timings or Timings(),
+            cache=ModelCache(state.path / "model_cache"),
         )
+        self._switch_key = switch_key
         self._device_bytes = device_bytes
         self._lives: dict[UUID, EngineLife] = {}
         self._rows: dict[UUID, DesiredInstance] | None = None  # None: nothing heard since this agent started
@@ -151,6 +176,12 @@ class Supervisor:
 
     def _reconcile(self) -> None:
         now = self._shop.clock.monotonic()
+        for row in (self._rows or {}).values():
+            if (life := self._lives.get(row.instance_id)) is not None:
+                life.rest(row.state == "asleep")
+                decision = self._switch(row)
+                if isinstance(decision, Switched) and life.record.row.fencing_token == row.fencing_token:
+                    life.bind(decision.tenant_id)
         actions = decide(self._wishes(), self._known(), connected=self._connected, now=now, fences=self._fences)
         ignored: dict[UUID, str] = {}
         for action in actions:
@@ -159,6 +190,12 @@ class Supervisor:
                     self._start(instance_id)
                 case Stop(instance_id=instance_id, drain_seconds=drain_seconds, reason=reason):
                     self._lives[instance_id].stop(drain_seconds, reason)
+                case Sleep(instance_id=instance_id):
+                    self._lives[instance_id].sleep()
+                case Wake(instance_id=instance_id):
+                    self._lives[instance_id].wake()
+                case Stage(instance_id=instance_id):
+                    self._stage(instance_id)
                 case Forget(instance_id=instance_id):
                     del self._lives[instance_id]
                     self._shop.state.forget(instance_id)
@@ -173,24 +210,49 @@ class Supervisor:
         self._ignored = ignored
 
     def _start(self, instance_id: UUID) -> None:
-        assert self._rows is not None  # only a row asks for a start
+        self._renew(instance_id).begin()
+        self._shop.on_change()
+
+    def _stage(self, instance_id: UUID) -> None:
+        self._renew(instance_id).stage()
+
+    def _renew(self, instance_id: UUID) -> EngineLife:
+        """A life after its row as it is now; what was learned of the instance goes on."""
+        assert self._rows is not None  # only a row asks for it
         row, old = self._rows[instance_id], self._lives.get(instance_id)
-        record = InstanceRecord(row=row, phase=Phase.STAGING)
-        failures = 0
+        record, failures = InstanceRecord(row=row, phase=Phase.STAGING), 0
+        decision = self._switch(row)
+        record.verified_tenant = decision.tenant_id if isinstance(decision, Switched) else None
         if old is not None:
-            record.restarts = old.record.restarts
-            record.reason = old.record.reason
+            record.restarts, record.reason = old.record.restarts, old.record.reason
+            record.load_seconds, record.wake_seconds = old.record.load_seconds, old.record.wake_seconds
+            record.started_from, record.last_used_at = old.record.started_from, old.record.last_used_at
             if old.record.row.fencing_token == row.fencing_token:
                 failures = old.failures
-        self._lives[instance_id] = EngineLife(record, self._shop, failures=failures)
-        self._lives[instance_id].begin()
-        self._shop.on_change()
+            old.retire()
+        life = self._lives[instance_id] = EngineLife(record, self._shop, failures=failures)
+        return life
+
+    def _switch(self, row: DesiredInstance) -> Decision:
+        """Whether the row's tenant may be served by what is here of its instance."""
+        life = self._lives.get(row.instance_id)
+        return decide_switch(
+            key=self._switch_key,
+            instance_id=row.instance_id,
+            tenant_id=row.tenant_id,
+            fencing_token=row.fencing_token,
+            signature=row.signature,
+            bound=None if life is None else life.record.verified_tenant,
+            seen_token=0 if life is None else life.record.row.fencing_token,
+            serving=life is not None and life.alive and life.phase in SERVING,
+        )
 
     def _wishes(self) -> list[Wish] | None:
         return None if self._rows is None else [self._wish(row) for row in self._rows.values()]
 
     def _wish(self, row: DesiredInstance) -> Wish:
         sizes = [self._device_bytes(device) for device in row.device_ids]
+        switch = self._switch(row)
         return Wish(
             instance_id=row.instance_id,
             running=row.state == "running",
@@ -198,6 +260,8 @@ class Supervisor:
             device_ids=frozenset(row.device_ids),
             drain_seconds=row.drain_seconds,
             whole_device=bool(sizes) and all(size is not None and row.memory_bytes >= size for size in sizes),
+            asleep=row.state == "asleep",
+            barred=switch.reason if isinstance(switch, Barred) else "",
         )
 
     def _known(self) -> list[Known]:
@@ -209,12 +273,18 @@ class Supervisor:
                 phase=life.phase,
                 alive=life.alive,
                 start_after=life.start_after,
+                idle=life.idle,
+                settling=life.settling,
             )
             for life in self._lives.values()
         ]
 
     def _ports_in_use(self) -> set[int]:
-        return {life.record.port for life in self._lives.values() if life.process is not None and life.record.port}
+        used: set[int] = set()
+        for life in self._lives.values():
+            if life.process is not None and life.record.port:
+                used.update(range(life.record.port, life.record.port + 1 + life.extra_ports))
+        return used
 
     def _raise_fences(self, rows: list[DesiredInstance]) -> None:
         raised = dict(self._fences)
@@ -248,6 +318,11 @@ def _fact(life: EngineLife) -> InstanceFact:
         memory_rss_bytes=process.rss_bytes() if process is not None else None,
         slots=record.slots,
         restarts=record.restarts,
+        load_seconds=record.load_seconds,
+        wake_seconds=record.wake_seconds,
+        started_from=record.started_from,
+        last_used_at=record.last_used_at,
+        verified_tenant=record.verified_tenant,
     )
 
 

@@ -45,7 +45,7 @@ class InstanceFact(msgspec.Struct, frozen=True, kw_only=True):
     """One engine process as the agent sees it."""
 
     instance_id: UUID
-    state: str  # staging, loading, warming, ready, draining, stopped, failed
+    state: str  # staging, loading, warming, ready, asleep, draining, stopped, failed
     lease_id: int
     fencing_token: int
     port: int | None = None
@@ -60,6 +60,7 @@ class InstanceFact(msgspec.Struct, frozen=True, kw_only=True):
     kv_capacity_bytes: int | None = None  # as the engine measured it
     load_seconds: float | None = None  # start to first token, the last time
     wake_seconds: float | None = None  # asleep to ready, the last time
+    started_from: str = ""  # cold, staged: where its weights were when it started
     memory_mode: str = ""  # full, mixed, cpu; empty: not told
     concurrency_cap: int | None = None
     guard_state: str = ""

@@ -14,14 +14,14 @@ from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
 from core.clock import SystemClock
-from gpupool.agent.life import Timings
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
 from gpupool.agent.processes import clean_environment
 from gpupool.agent.state import AgentAlreadyRuns
+from gpupool.agent.workshop import Timings
 from gpupool.discovery.base import DeviceSource
 from gpupool.discovery.host import HostSource
-from gpupool.discovery.nvml import NvmlSource
+from gpupool.discovery.nvidia import nvidia_source
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
@@ -58,20 +58,24 @@ class Command(BaseCommand):
             timings=Timings(load_deadline=environment.load_deadline_seconds),
         )
         try:
-            asyncio.run(_run(node_settings, environment.host_memory_share))
+            asyncio.run(_run(node_settings, environment.host_memory_share, environment.dcgm_url))
         except (NodeRefused, AgentAlreadyRuns, ValueError) as error:
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"The agent cannot use {environment.var_dir}: {error}.") from error
 
 
-async def _run(node_settings: NodeSettings, memory_share: float) -> None:
+async def _run(node_settings: NodeSettings, memory_share: float, dcgm_url: str | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     sources: list[DeviceSource] = [
         HostSource(memory_share=memory_share),
-        NvmlSource(env=clean_environment(os.environ), clock=SystemClock()),
+        nvidia_source(
+            env=clean_environment(os.environ),
+            clock=SystemClock(),
+            exporter=exporter_fetch(dcgm_url) if dcgm_url else None,
+        ),
     ]
     await NodeAgent(node_settings, sources).run(stop)

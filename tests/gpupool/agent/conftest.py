@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gpupool.agent.leftovers import stop_all
-from gpupool.agent.life import Timings
 from gpupool.agent.node import NodeAgent, NodeSettings
+from gpupool.agent.workshop import Timings
 from gpupool.discovery.base import Device, DeviceSource, Inventory
 from tests.doubles.node_web import FakeWeb
 

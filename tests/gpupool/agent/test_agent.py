@@ -319,7 +319,7 @@ async def test_an_engine_that_does_not_load_in_time_is_ended(web: FakeWeb, var_d
         await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and f.restarts >= 1)
         fact = web.fact(wish.instance_id)
         assert fact is not None
-        assert "was not ready within 0.001 s" in fact.reason
+        assert "was not loaded within 0.001 s" in fact.reason
 
 
 async def test_what_waits_to_be_started_again_can_be_stopped(web: FakeWeb, var_dir: Path) -> None:
