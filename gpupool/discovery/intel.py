@@ -1,0 +1,97 @@
+"""Intel GPUs of one node: xpu-smi where it is installed, and the files of the drivers i915 and xe.
+
+A GPU of several tiles is divided: its tiles are allocatable, the whole is not.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from core.clock import Clock
+from gpupool.discovery import intel_sysfs, xpu_smi
+from gpupool.discovery.base import Device, Link
+from gpupool.discovery.gpu_catalogue import architecture_of, name_of
+from gpupool.discovery.memory_classes import gpu_regions
+from gpupool.discovery.reading import Reading, device_of, joined, named_links
+from gpupool.discovery.tool_source import Told, ToolSource
+from gpupool.discovery.topology import Matrix, matrix
+
+
+def intel_source(*, env: Mapping[str, str], clock: Clock, root: Path = Path("/")) -> ToolSource:
+    """`env` is the whole environment of the tools."""
+    return ToolSource("intel", devices, env=env, clock=clock, root=root, fleeting=("stats",))
+
+
+def devices(told: Told, node_id: str) -> Sequence[Device]:
+    """Every GPU, and every tile of those that have several."""
+    by_tool = xpu_smi.readings(told.outputs)
+    by_files = intel_sysfs.readings(told.cards)
+    if by_tool:
+        for reading in by_files:
+            reading.index, reading.name = None, ""
+    found = joined(by_files, by_tool)
+    between = matrix(told.outputs.get("matrix", ""))
+    made: list[Device] = []
+    for reading in found:
+        reading.name = reading.name or name_of(reading.device_id)
+        reading.architecture = reading.architecture or architecture_of(reading.name, reading.device_id)
+        made.extend(_devices(reading, told, node_id))
+    return named_links(_with_links(made, between))
+
+
+def _devices(reading: Reading, told: Told, node_id: str) -> Iterator[Device]:
+    device = device_of(reading, node_id)
+    if reading.memory_bytes is None:
+        # It works in the host's memory, or nothing tells how much it has: nothing of it can be claimed.
+        yield replace(device, allocatable=False, facts={**device.facts, "memory": "none of its own is known"})
+        return
+    count = reading.tiles or 1
+    if count <= 1:
+        yield device
+        return
+    whole = replace(device, allocatable=False, memory_used_bytes=None, processes=())
+    yield whole
+    told_tiles = {
+        tile.number: tile for tile in xpu_smi.tiles(told.outputs, -1 if reading.index is None else reading.index)
+    }
+    each = reading.memory_bytes // count
+    units, peak = device.capability.compute_units, device.capability.peak_tflops
+    for number in range(count):
+        tile = told_tiles.get(number)
+        yield replace(
+            whole,
+            stable_id=f"{device.stable_id}.t{number}",
+            name=f"{device.name} tile {number}",
+            memory_bytes=each,
+            memory_used_bytes=None if tile is None else tile.memory_used_bytes,
+            utilization=None if tile is None else tile.utilization,
+            temperature_celsius=None if tile is None else tile.temperature_celsius,
+            allocatable=True,
+            partition_of=device.stable_id,
+            traceable_id=f"{device.traceable_id}.t{number}",
+            regions=tuple(replace(region, base=each * number) for region in gpu_regions(device.name, each)),
+            capability=replace(
+                device.capability,
+                compute_units=None if units is None else units // count,
+                peak_tflops=None if peak is None else peak / count,
+            ),
+            links=(),
+            telemetry={} if tile is None else tile.telemetry,
+            facts={**device.facts, "tile": str(number), "tiles": str(count)},
+        )
+
+
+def _with_links(made: Sequence[Device], between: Matrix) -> Iterator[Device]:
+    """Rows of the matrix are tiles, `GPU 1/0`; a GPU of one tile is its only one."""
+    names = {}
+    for device in made:
+        if device.allocatable and device.index is not None:
+            names[f"GPU {device.index}/{device.facts.get('tile', '0')}"] = device.stable_id
+    links: dict[str, list[Link]] = {}
+    for one, other, kind, lanes in between.links():
+        if one in names and other in names:
+            links.setdefault(names[one], []).append(Link(peer=names[other], kind=kind, lanes=lanes))
+    for device in made:
+        kinds = tuple(links.get(device.stable_id, ()))
+        yield replace(device, links=kinds) if kinds else device

@@ -1,0 +1,158 @@
+"""The child that runs a vendor's tools: `python -m gpupool.discovery.tool_probe amd`.
+
+Reads a line, writes one line of JSON, and so on until its input ends. It never waits for a tool: an answer holds what
+has been printed since the last one, and what the driver's files say now. A tool that hangs is killed after its time;
+while it cannot even be killed it is not started again.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from gpupool.discovery.drm_files import cards
+from gpupool.discovery.tool_plans import PLANS, Command, Plan, follow_ups
+
+_PR_SET_PDEATHSIG: Final = 1
+_LONGEST_RUN_SECONDS: Final = 20.0
+_FIRST_WAIT_SECONDS: Final = 10.0
+_LARGEST_OUTPUT_BYTES: Final = 512 * 1024
+_LARGEST_ANSWER_BYTES: Final = 2 * 1024 * 1024
+_LONGEST_REASON: Final = 300
+_FAILED_PAUSE_SECONDS: Final = 60.0
+
+
+class ToolAnswer(msgspec.Struct, kw_only=True):
+    """What is new. `failures` say in the tool's own words why a command gave nothing."""
+
+    outputs: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    cards: list[dict[str, str]] = []
+    tools: list[str] = []  # names of those that are installed
+
+
+@dataclass(slots=True)
+class _Run:
+    process: subprocess.Popen[bytes]
+    out: IO[bytes]
+    err: IO[bytes]
+    began: float
+    killed: bool = False
+
+
+class Runner:
+    """Starts commands when they are due and collects what they printed."""
+
+    def __init__(self, plan: Plan, vendor: str, *, env: Mapping[str, str], now: Callable[[], float]) -> None:
+        self._plan = plan
+        self._vendor = vendor
+        self._env = dict(env)
+        self._now = now
+        self._runs: dict[str, _Run] = {}
+        self._due: dict[str, float] = {}
+        self._outputs: dict[str, str] = {}
+        self._first = True
+
+    def answer(self) -> ToolAnswer:
+        """What has been printed since the last answer; the first one waits for the tools a while."""
+        answer = ToolAnswer()
+        commands = self._plan.commands(self._env.get("PATH", ""))
+        answer.tools = sorted({command.argv[0] for command in commands.values()})
+        end = self._now() + (_FIRST_WAIT_SECONDS if self._first else 0.0)
+        self._first = False
+        while True:
+            self._start({**commands, **follow_ups(self._vendor, self._outputs)})
+            self._collect(answer)
+            if self._now() >= end or not (self._runs or self._waiting(commands)):
+                return answer
+            time.sleep(0.02)
+
+    def _waiting(self, commands: Mapping[str, Command]) -> bool:
+        wanted = {**commands, **follow_ups(self._vendor, self._outputs)}
+        return any(name not in self._due for name in wanted)
+
+    def _start(self, commands: Mapping[str, Command]) -> None:
+        for name, command in commands.items():
+            if name in self._runs or self._now() < self._due.get(name, 0.0):
+                continue
+            self._due[name] = self._now() + command.every_seconds
+            out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - closed when it has ended
+            try:
+                process = subprocess.Popen(
+                    command.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=self._env,
+                    preexec_fn=_die_with_parent,
+                )
+            except OSError:
+                self._due[name] = self._now() + _FAILED_PAUSE_SECONDS
+                out.close()
+                err.close()
+                continue
+            self._runs[name] = _Run(process, out, err, self._now())
+
+    def _collect(self, answer: ToolAnswer) -> None:
+        size = sum(len(text) for text in answer.outputs.values())
+        for name, run in list(self._runs.items()):
+            code = run.process.poll()
+            if code is None:
+                if self._now() - run.began > _LONGEST_RUN_SECONDS and not run.killed:
+                    run.killed = True
+                    run.process.kill()
+                    answer.failures[name] = f"it did not end within {_LONGEST_RUN_SECONDS:g} s and was killed"
+                continue
+            if size >= _LARGEST_ANSWER_BYTES:
+                continue  # told of with the next answer
+            text = _text(run.out)
+            if code == 0 or text.strip():  # some versions end with an error and yet print what they know
+                answer.outputs[name] = self._outputs[name] = text
+                size += len(text)
+            if code != 0 and not run.killed:
+                said = _text(run.err).strip().splitlines()
+                answer.failures.setdefault(name, (said[-1] if said else f"it ended with code {code}")[:_LONGEST_REASON])
+                self._due[name] = max(self._due[name], self._now() + _FAILED_PAUSE_SECONDS)
+            run.out.close()
+            run.err.close()
+            del self._runs[name]
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    _die_with_parent()
+    vendor = sys.argv[1]
+    root = Path(sys.argv[2]) if len(sys.argv) > 2 else Path("/")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may print into the answers
+    plan = PLANS[vendor]
+    runner = Runner(plan, vendor, env=os.environ, now=time.monotonic)
+    for _ in sys.stdin:
+        answer = runner.answer()
+        if plan.pci_vendor:
+            answer.cards = cards(root, plan.pci_vendor)
+        answers.write(msgspec.json.encode(answer) + b"\n")
+        answers.flush()
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(_LARGEST_OUTPUT_BYTES).decode(errors="replace")
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
