@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from gpupool.policies.instance import COMING_OR_UP, HOLDS_PROCESS, State
-from gpupool.policies.placement import DeviceView, Need, Placed, Unplaced, place
+from gpupool.policies.placement import (
+    DeviceView,
+    Need,
+    Placed,
+    Preempt,
+    QuotaView,
+    ReservationView,
+    Round,
+    Unplaced,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,7 @@ class VersionView:
     failures: int = 0
     last_failure_at: float | None = None
     held_back: str = ""  # why nothing new of it may be placed now, in a sentence
+    quotas: tuple[UUID, ...] = ()  # limits that count what its instances hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class InstanceView:
     since: float
     reason: str = ""
     answers: bool = False  # it answered a probe of the controller just now; asked only while its node is silent
+    tenant_id: UUID | None = None  # it serves this tenant and no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class World:
     instances: Sequence[InstanceView]
     nodes: Sequence[NodeView]
     devices: Sequence[DeviceView]
+    quotas: Sequence[QuotaView] = ()
+    reservations: Sequence[ReservationView] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,18 +244,31 @@ def _keeping_order(instance: InstanceView) -> tuple[int, float, UUID]:
 
 
 def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action]:
+    """The most important first: what one is told to leave for another must not be taken by a third."""
     versions = {version.version_id: version for version in world.versions}
-    devices = {device.device_id: device for device in world.devices}
+    this_round = Round(world.devices, quotas=world.quotas, reservations=world.reservations, now=world.now)
     actions: list[Action] = []
-    for instance in sorted(waiting, key=lambda one: one.instance_id):
+    for instance in sorted(waiting, key=lambda one: (-versions[one.version_id].need.priority, one.instance_id)):
         version = versions[instance.version_id]
-        need = version.need
-        match Unplaced(version.held_back, ()) if version.held_back else place(list(devices.values()), need):
-            case Placed(device_id=device_id):
-                actions.append(Place(instance.instance_id, (device_id,)))
-                chosen = devices[device_id]
-                devices[device_id] = replace(chosen, claimed_bytes=chosen.claimed_bytes + need.memory_bytes)
+        if version.held_back:
+            actions += _explain(instance, version.held_back)
+            continue
+        need = _need_of(instance, version)
+        match this_round.place(need, holder=instance.instance_id, quota_ids=version.quotas):
+            case Placed(device_ids=device_ids):
+                actions.append(Place(instance.instance_id, device_ids))
+            case Preempt(instances=victims, reason=reason):
+                actions += [Stop(one, f"It makes room for {version.label}.") for one in victims]
+                actions += _explain(instance, reason)
             case Unplaced(reason=reason):
-                if reason != instance.reason:
-                    actions.append(Explain(instance.instance_id, reason))
+                actions += _explain(instance, reason)
     return actions
+
+
+def _need_of(instance: InstanceView, version: VersionView) -> Need:
+    """A tenant's own instance is its tenant's, whoever else its version serves."""
+    return version.need if instance.tenant_id is None else replace(version.need, tenant_id=instance.tenant_id)
+
+
+def _explain(instance: InstanceView, reason: str) -> list[Action]:
+    return [] if reason == instance.reason else [Explain(instance.instance_id, reason)]

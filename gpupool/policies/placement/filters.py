@@ -1,0 +1,144 @@
+"""Filters: each says why a device cannot take an instance, in a sentence's end, or nothing."""
+
+from collections.abc import Callable
+from typing import Final
+
+from gpupool.policies.isolation import refusals
+from gpupool.policies.lease import Refused, decide_portion, describe_bytes
+from gpupool.policies.nearest import type_of, why_infeasible
+from gpupool.policies.placement.views import DeviceView, Need
+
+Filter = Callable[[DeviceView, Need], str | None]
+
+MOST_MPS_CLIENTS: Final = 48
+"""Of one device, from Volta on. Source: NVIDIA's documentation of the Multi-Process Service."""
+
+
+def of_kind(device: DeviceView, need: Need) -> str | None:
+    return None if device.kind == need.kind else f"it is a {device.kind}, not a {need.kind}"
+
+
+def is_present(device: DeviceView, need: Need) -> str | None:
+    return None if device.present else "it is no longer there"
+
+
+def is_reachable(device: DeviceView, need: Need) -> str | None:
+    return None if device.node_reachable else "its node is not reachable"
+
+
+def takes_new(device: DeviceView, need: Need) -> str | None:
+    if device.node is not None and device.node.maintenance:
+        return "its node is in maintenance"
+    return "its node is cordoned" if device.node_cordoned else None
+
+
+def is_allocatable(device: DeviceView, need: Need) -> str | None:
+    """A GPU that is divided (MIG) is no place itself; its instances are. AMD's partitions are devices of their own."""
+    return None if device.allocatable else "it is divided: its parts can be claimed, it cannot"
+
+
+def is_in_service(device: DeviceView, need: Need) -> str | None:
+    return f"it was taken out of service: {device.isolated}" if device.isolated else None
+
+
+def is_healthy(device: DeviceView, need: Need) -> str | None:
+    if device.health == "ok":
+        return None
+    return "it has failed" if device.health == "failed" else "nobody can say how it is now"
+
+
+def has_tag(device: DeviceView, need: Need) -> str | None:
+    if not need.gpu_tag or need.gpu_tag in device.tags:
+        return None
+    has = f"; it has {', '.join(sorted(device.tags))}" if device.tags else "; it has none"
+    return f"it does not have the tag {need.gpu_tag}{has}"
+
+
+def is_within_limit(device: DeviceView, need: Need) -> str | None:
+    if need.mem_limit_bytes is None or need.memory_bytes <= need.mem_limit_bytes:
+        return None
+    return (
+        f"{describe_bytes(need.memory_bytes)} of it are asked for, and the limit of memory (mem_limit_mb) is "
+        f"{describe_bytes(need.mem_limit_bytes)}"
+    )
+
+
+def has_precision(device: DeviceView, need: Need) -> str | None:
+    """What is not known is not refused."""
+    if not need.precision or not device.precisions or need.precision in device.precisions:
+        return None
+    return f"it does not compute in {need.precision}"
+
+
+def carries_shape(device: DeviceView, need: Need) -> str | None:
+    kind = None if need.shape is None else type_of(device.name, tuple(device.tags))
+    if need.shape is None or kind is None:
+        return None
+    return why_infeasible(need.shape, kind)
+
+
+def may_be_computed_in(device: DeviceView, need: Need) -> str | None:
+    """Whether one of its regions that is large enough may be read, written and computed in."""
+    if not device.regions:
+        return None
+    usable = [one for one in device.regions if {"read", "write", "compute"} <= one.access]
+    if not usable:
+        return "none of its memory may be read, written and computed in"
+    sizes = [one.size_bytes for one in usable]
+    if None not in sizes and max(size for size in sizes if size is not None) < need.memory_bytes:
+        return f"no region of its memory has {describe_bytes(need.memory_bytes)}"
+    return None
+
+
+def can_isolate(device: DeviceView, need: Need) -> str | None:
+    if device.node is None:
+        return None
+    found = refusals(need.isolation, device.node.capabilities)
+    return f"its node cannot isolate it so: {found[0].removesuffix('.')}" if found else None
+
+
+def has_mps_clients_left(device: DeviceView, need: Need) -> str | None:
+    """MPS limits each client by itself, so all of them are counted."""
+    if not need.isolation.mps:
+        return None
+    taken = sum(claim.mps_clients for claim in device.claims)
+    if taken + need.isolation.mps_clients <= MOST_MPS_CLIENTS:
+        return None
+    return f"it has {taken} clients of MPS, and {need.isolation.mps_clients} more are over {MOST_MPS_CLIENTS}"
+
+
+def has_room(device: DeviceView, need: Need) -> str | None:
+    decision = decide_portion(device_bytes=device.memory_bytes, held=device.portions(), wanted=need.portion)
+    return decision.reason if isinstance(decision, Refused) else None
+
+
+STANDING: Final[tuple[tuple[str, Filter], ...]] = (
+    ("kind", of_kind),
+    ("present", is_present),
+    ("reachable", is_reachable),
+    ("cordoned", takes_new),
+    ("divided", is_allocatable),
+    ("isolated", is_in_service),
+    ("health", is_healthy),
+    ("tag", has_tag),
+    ("limit", is_within_limit),
+    ("precision", has_precision),
+    ("shape", carries_shape),
+    ("access", may_be_computed_in),
+    ("isolation", can_isolate),
+)
+"""What nobody's leaving changes."""
+
+OCCUPANCY: Final[tuple[tuple[str, Filter], ...]] = (("mps", has_mps_clients_left), ("memory", has_room))
+"""What is different once others have left."""
+
+
+def first_reason(
+    device: DeviceView, need: Need, filters: tuple[tuple[str, Filter], ...] = STANDING + OCCUPANCY
+) -> tuple[str, str] | None:
+    """Code and reason of the first filter that has one."""
+    for code, check in filters:
+        reason = check(device, need)
+        if reason is not None:
+            return code, reason
+    return None

@@ -1,0 +1,157 @@
+"""The decision: filters with reasons, scores, the best set; who goes first where nothing fits."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from gpupool.policies.lease import describe_bytes
+from gpupool.policies.placement import filters, rights, sets
+from gpupool.policies.placement.preempt import preempt, without_leaving
+from gpupool.policies.placement.rights import Standing
+from gpupool.policies.placement.scorers import score
+from gpupool.policies.placement.views import (
+    DeviceView,
+    Fits,
+    Need,
+    Placed,
+    Placement,
+    QuotaView,
+    ReservationView,
+    Unfit,
+    Unplaced,
+)
+
+_BORROWED_LAST = 10.0
+"""Taken off the score of devices that are reserved for others: those are borrowed only where no other fits."""
+
+
+def judge(device: DeviceView, need: Need) -> Fits | Unfit:
+    """Every filter on one device by itself, the first reason wins."""
+    return _judge(device, need, {}, (), ())
+
+
+def place(
+    devices: Sequence[DeviceView],
+    need: Need,
+    *,
+    quotas: Sequence[QuotaView] = (),
+    reservations: Sequence[ReservationView] = (),
+    may_preempt: bool = True,
+) -> Placement:
+    """Where it goes, or why nowhere. Ties go to the smaller ids, so that the choice is stable."""
+    if need.memory_bytes <= 0:
+        return Unplaced("Its version does not say how many bytes one instance claims.", ())
+    if need.devices < 1:
+        return Unplaced("Its version asks for no device.", ())
+    standings = [rights.standing(one, devices) for one in reservations] if need.kind == "gpu" else []
+    made = _place(devices, need, quotas, standings)
+    if isinstance(made, Placed) or not may_preempt:
+        return made
+    over = rights.over_quota_together((), need, [one for one in quotas if one.metric == "gpu_memory"])
+    if over is not None or any(one.code == "quota" for one in made.unfit):
+        return made  # more room would not help
+    soon = _place(without_leaving(devices), need, quotas, standings)
+    if isinstance(soon, Placed):
+        return Unplaced(
+            "It waits for instances that are leaving: there is room once they have gone.", made.unfit, made.fits
+        )
+    found = preempt(devices, need, standings)
+    if found is None:
+        return made
+    if rights.over_quota_together(found.device_ids, need, quotas) is not None:
+        return made
+    return found
+
+
+def judge_all(
+    devices: Sequence[DeviceView],
+    need: Need,
+    *,
+    quotas: Sequence[QuotaView] = (),
+    reservations: Sequence[ReservationView] = (),
+) -> list[Fits | Unfit]:
+    """Each device's own verdict, in their order: for people who ask why."""
+    standings = [rights.standing(one, devices) for one in reservations] if need.kind == "gpu" else []
+    hosts = _hosts(devices, need)
+    return [_judge(device, need, hosts, standings, quotas) for device in devices]
+
+
+def _place(
+    devices: Sequence[DeviceView], need: Need, quotas: Sequence[QuotaView], standings: Sequence[Standing]
+) -> Placed | Unplaced:
+    hosts = _hosts(devices, need)
+    fits: list[Fits] = []
+    unfit: list[Unfit] = []
+    for device in devices:
+        verdict = _judge(device, need, hosts, standings, quotas)
+        if isinstance(verdict, Fits):
+            fits.append(verdict)
+        else:
+            unfit.append(verdict)
+    if not fits:
+        return Unplaced(_explain(unfit, need), tuple(unfit))
+    by_id = {device.device_id: device for device in devices}
+    chosen = sets.choose(fits, by_id, need)
+    if isinstance(chosen, sets.NotTogether):
+        return Unplaced(chosen.reason, tuple(unfit), tuple(fits))
+    over = rights.over_quota_together(chosen.device_ids, need, quotas)
+    if over is not None:
+        return Unplaced(over, tuple(unfit), tuple(fits))
+    lent = rights.lenders((by_id[one] for one in chosen.device_ids), need, standings)
+    return Placed(chosen.device_ids, tuple(unfit), tuple(fits), chosen.nearness, lent)
+
+
+def _judge(
+    device: DeviceView,
+    need: Need,
+    hosts: Mapping[UUID | None, DeviceView],
+    standings: Sequence[Standing],
+    quotas: Sequence[QuotaView],
+) -> Fits | Unfit:
+    found = filters.first_reason(device, need)
+    if found is None and need.host_memory_bytes and need.kind != "cpu":
+        found = _host_lacks(hosts.get(device.node_id), need)
+    if found is None and standings and (reason := rights.kept_for_others(device, need, standings)) is not None:
+        found = ("reserved", reason)
+    if (
+        found is None
+        and quotas
+        and need.kind == "gpu"
+        and (reason := rights.over_quota(device, need, quotas)) is not None
+    ):
+        found = ("quota", reason)
+    if found is not None:
+        code, reason = found
+        return Unfit(device.device_id, device.label, reason, code)
+    total, parts = score(device, need)
+    if standings and rights.is_reserved(device, need, standings):
+        total -= _BORROWED_LAST
+    left = (device.memory_bytes or 0) - device.claimed_bytes - need.memory_bytes
+    return Fits(device.device_id, left, device.label, total, parts)
+
+
+def _hosts(devices: Iterable[DeviceView], need: Need) -> Mapping[UUID | None, DeviceView]:
+    """The host's own device of each node, where its memory is asked for too."""
+    if not need.host_memory_bytes:
+        return {}
+    return {device.node_id: device for device in devices if device.kind == "cpu"}
+
+
+def _host_lacks(host: DeviceView | None, need: Need) -> tuple[str, str] | None:
+    free = None if host is None else host.free_bytes
+    if free is None:
+        return "host", "its node does not say how much memory its host has"
+    if free < need.host_memory_bytes:
+        wanted = describe_bytes(need.host_memory_bytes)
+        return "host", f"its host has {describe_bytes(max(0, free))} of memory to claim, {wanted} are needed beside it"
+    return None
+
+
+def _explain(unfit: Sequence[Unfit], need: Need) -> str:
+    if not unfit:
+        return "No device is known yet: no node agent has connected."
+    of_kind = [verdict for verdict in unfit if verdict.code != "kind"]
+    if not of_kind:
+        return f"There is no {need.kind} among the {len(unfit)} known devices."
+    shown = "; ".join(f"{verdict.label}: {verdict.reason}" for verdict in of_kind[:3])
+    more = f"; and {len(of_kind) - 3} more" if len(of_kind) > 3 else ""
+    return f"No device can take it. {shown}{more}."

@@ -1,0 +1,103 @@
+"""Who has to go when nothing else fits: lower priorities, and those who borrowed what is reserved for this tenant."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from gpupool.policies.placement import filters, rights, sets
+from gpupool.policies.placement.rights import Standing
+from gpupool.policies.placement.views import ClaimView, DeviceView, Fits, Need, Preempt
+
+
+def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Standing]) -> Preempt | None:
+    """The fewest and least important instances whose going makes room; None where none would do."""
+    own_rights = [one for one in standings if one.reservation.tenant_id == need.tenant_id and one.unmet]
+    by_tenant: dict[UUID, list[Standing]] = defaultdict(list)
+    for one in standings:
+        by_tenant[one.reservation.tenant_id].append(one)
+    room: list[Fits] = []
+    going: dict[UUID, tuple[ClaimView, ...]] = {}
+    for device in devices:
+        if filters.first_reason(device, need, filters.STANDING) is not None:
+            continue
+        if rights.kept_for_others(device, need, standings) is not None:
+            continue
+        victims = _victims(device, need, own_rights, by_tenant)
+        if victims is None:
+            continue
+        going[device.device_id] = victims
+        left = (device.free_bytes or 0) + sum(one.memory_bytes for one in victims) - need.memory_bytes
+        room.append(Fits(device.device_id, left, device.label, score=_score(victims)))
+    if len(room) < need.devices:
+        return None
+    chosen = sets.choose(room, {device.device_id: device for device in devices}, need)
+    if isinstance(chosen, sets.NotTogether):
+        return None
+    instances = {claim.holder: claim for one in chosen.device_ids for claim in going[one] if claim.holder is not None}
+    if not instances:
+        return None
+    why = "a tenant's reservation" if _is_by_right(instances.values(), need) else "its higher priority"
+    return Preempt(tuple(sorted(instances)), chosen.device_ids, f"It waits for {len(instances)} to go, by {why}.")
+
+
+def without_leaving(devices: Sequence[DeviceView]) -> tuple[DeviceView, ...]:
+    """Devices as they are once those that were told to go have gone."""
+    return tuple(
+        device
+        if not any(one.leaving for one in device.claims)
+        else _without(device, [c for c in device.claims if c.leaving])
+        for device in devices
+    )
+
+
+def _victims(
+    device: DeviceView, need: Need, own_rights: Sequence[Standing], by_tenant: Mapping[UUID, Sequence[Standing]]
+) -> tuple[ClaimView, ...] | None:
+    """Claims that have to end for the need to fit: the least important first, the youngest of those."""
+    if filters.first_reason(device, need, filters.OCCUPANCY) is None:
+        return ()
+    by_right = any(rights.matches(device, one.reservation.gpu_tag) for one in own_rights)
+    candidates = sorted(
+        (
+            claim
+            for claim in device.claims
+            if claim.holder is not None
+            and (
+                claim.leaving
+                or claim.priority < need.priority
+                or (
+                    by_right
+                    and claim.tenant_id != need.tenant_id
+                    and rights.is_borrowing(claim.tenant_id, device, by_tenant)
+                )
+            )
+        ),
+        key=lambda claim: (not claim.leaving, claim.priority, -claim.since),
+    )
+    ended: list[ClaimView] = []
+    for claim in candidates:
+        ended.append(claim)
+        if filters.first_reason(_without(device, ended), need, filters.OCCUPANCY) is None:
+            return tuple(ended)
+    return None
+
+
+def _without(device: DeviceView, ended: Sequence[ClaimView]) -> DeviceView:
+    return replace(
+        device,
+        claims=tuple(claim for claim in device.claims if claim not in ended),
+        claimed_bytes=device.claimed_bytes - sum(claim.memory_bytes for claim in ended),
+    )
+
+
+def _score(victims: Sequence[ClaimView]) -> float:
+    """Nobody is best; then few, of low priority."""
+    if not victims:
+        return 1.0
+    worst = max(claim.priority for claim in victims)
+    return 0.5 / (1 + len(victims)) - 0.01 * worst
+
+
+def _is_by_right(claims: Iterable[ClaimView], need: Need) -> bool:
+    return any(claim.priority >= need.priority for claim in claims)
