@@ -64,18 +64,23 @@ class KernelLogSource:
         self._unsaved = False
         self._said = ""
 
+    @property
+    def away(self) -> str:
+        """Why it is not read, in a sentence; empty while it is."""
+        return self._said
+
     async def probe(self) -> Inventory:
         if self._place is None:
             self._place = self._load()
         self._save()  # what was noticed at the last look is in the buffer by now
         now = self._clock.now().timestamp()
         if self._fd is None and not self._begin(now):
-            return Inventory(reason=self._said)
+            return Inventory()
         try:
             noticed = self._lines.feed_all(self._records(), now=now)
         except OSError as error:
             self._give_up(f"The kernel's log {self._path} cannot be read: {error.strerror}.")
-            return Inventory(reason=self._said)
+            return Inventory()
         self._unsaved |= bool(noticed)
         return Inventory(noticed=noticed)
 

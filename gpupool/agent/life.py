@@ -264,7 +264,8 @@ class EngineLife:
             raise failure
         kill_orphans(process.pid, self._shop.log_dir)
         kill_marked(self._shop.state.mark(self.record.row))
-        held = await memory_held(self, self._shop, family)
+        limited = self._shop.isolator.ended(self.instance_id)
+        held = f"{limited} {await memory_held(self, self._shop, family)}".strip()
         return self._after_end(engine, ended, failure, held=held)
 
     async def _drain(self, engine: Engine, process: EngineProcess) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from gpupool.agent.ability import Ability
 from gpupool.agent.devices import device_at, merge
 from gpupool.agent.events import EventBuffer
 from gpupool.agent.facts import device_fact, given_device
+from gpupool.agent.isolation.launcher import Isolator
 from gpupool.agent.kernel_log import KernelLogSource
 from gpupool.agent.link import Link, stream_url
 from gpupool.agent.ports import PortRange
@@ -61,7 +63,8 @@ class NodeAgent:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._state = StateDir(settings.var_dir / "agent" / settings.node)
-        self._sources = [*sources, *self._own_sources()]
+        self._kernel_log = self._make_kernel_log()
+        self._sources = [*sources, *([self._kernel_log] if self._kernel_log is not None else [])]
         self._inventories: dict[int, Inventory] = {}
         self._merged: list[Device] = []
         self._changed = asyncio.Event()
@@ -79,6 +82,13 @@ class NodeAgent:
             device_bytes=self._device_bytes,
             device_use=self._device_use,
             switch_key=switch_key(token_digest(settings.token)),
+            isolator=Isolator(
+                work_dir=settings.var_dir / "work",
+                capabilities=lambda: self._ability.record,
+                cdi_specs=lambda: self._ability.cdi_specs,
+            ),
+            host=bind_host(settings.address),
+            notice=self.notice,
             on_change=self._changed.set,
             timings=settings.timings,
         )
@@ -177,11 +187,11 @@ class NodeAgent:
             return False
         return self._twins.is_second(Sighting(noticed.source, device, noticed.code, noticed.at))
 
-    def _own_sources(self) -> list[DeviceSource]:
+    def _make_kernel_log(self) -> KernelLogSource | None:
         if self._settings.kernel_log is None:
-            return []
+            return None
         place = self._state.path / "kernel_log.json"
-        return [KernelLogSource(place, boot_id=boot_id(), clock=self._clock, path=self._settings.kernel_log)]
+        return KernelLogSource(place, boot_id=boot_id(), clock=self._clock, path=self._settings.kernel_log)
 
     def _devices(self) -> list[Device]:
         return self._merged
@@ -210,6 +220,8 @@ class NodeAgent:
         reasons = [inventory.reason for inventory in self._inventories.values() if inventory.reason]
         if reasons and not any(device.kind == "gpu" for device in self._devices()):
             facts["no_gpu_reason"] = " ".join(reasons)
+        if self._kernel_log is not None and self._kernel_log.away:
+            facts["kernel_log"] = self._kernel_log.away
         return Hello(
             protocol=PROTOCOL,
             node=self._settings.node,
@@ -243,6 +255,21 @@ class NodeAgent:
         return facts
 
 
+def bind_host(address: str) -> str:
+    """What engines listen on, so that they can be reached at the node's address and by this agent on loopback.
+
+    Raises ValueError for a loopback address that is neither.
+    """
+    if address in ("127.0.0.1", "localhost"):
+        return "127.0.0.1"
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return "0.0.0.0"  # noqa: S104  # a name, which the operator gave
+    if ip.is_loopback:
+        raise ValueError(f"GATEHOUSE_NODE_ADDRESS={address!r} is reached by nobody: use 127.0.0.1, or the node's own.")
+    return "::" if ip.version == 6 else "0.0.0.0"  # noqa: S104  # the operator gave an address
+
+
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
-

@@ -11,12 +11,14 @@ import structlog
 
 from core.clock import Clock
 from gpupool.agent.adoption import adopt_all
+from gpupool.agent.isolation.launcher import NO_ISOLATION, Isolator
 from gpupool.agent.life import EngineLife
 from gpupool.agent.logs import trim
 from gpupool.agent.model_cache import ModelCache
 from gpupool.agent.ports import PortRange
 from gpupool.agent.state import InstanceRecord, StateDir
 from gpupool.agent.workshop import Timings, Workshop
+from gpupool.discovery.base import Noticed
 from gpupool.engines.base import GivenDevice
 from gpupool.policies.node_reconcile import (
     SERVING,
@@ -55,12 +57,16 @@ class Supervisor:
         device_bytes: Callable[[str], int | None] = lambda device_id: None,
         device_use: Callable[[str], Mapping[int, int] | None] = lambda device_id: None,
         switch_key: bytes = b"",
+        isolator: Isolator = NO_ISOLATION,
+        host: str = "127.0.0.1",
+        notice: Callable[[Noticed], None] = lambda noticed: None,
         on_change: Callable[[], None] = lambda: None,
         timings: Timings | None = None,
     ) -> None:
         """`on_change` is called when something changed that the web process should hear of soon.
 
-        `device_use` says how many bytes of a device each process has; `switch_key` is policies.tenant_switch's.
+        `device_use` says how many bytes of a device each process has; `switch_key` is policies.tenant_switch's;
+        engines listen on `host`; `notice` tells the web process of something that happened.
         """
         self._wake = asyncio.Event()
         self._shop = Workshop(
@@ -75,6 +81,9 @@ class Supervisor:
             clock=clock,
             timings=timings or Timings(),
             cache=ModelCache(state.path / "model_cache"),
+            isolator=isolator,
+            host=host,
+            notice=notice,
         )
         self._switch_key = switch_key
         self._device_bytes = device_bytes
@@ -199,6 +208,7 @@ class Supervisor:
                 case Forget(instance_id=instance_id):
                     del self._lives[instance_id]
                     self._shop.state.forget(instance_id)
+                    self._shop.isolator.forget(instance_id)
                     self._shop.on_change()
                 case Ignore(instance_id=instance_id, reason=reason):
                     ignored[instance_id] = reason

@@ -1,0 +1,118 @@
+"""The kernel's log is followed without waiting for it, each line once, over restarts of the agent."""
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.clock import ManualClock
+from gpupool.agent.kernel_log import DEVICE, KernelLogSource
+
+XID = "NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+class Ring:
+    """A socket of datagrams that is read as the kernel's device is: a record a read, and nothing to wait for."""
+
+    def __init__(self) -> None:
+        self._here, self._there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._here.setblocking(False)
+        self.opened = 0
+
+    def open(self, path: Path) -> int:
+        self.opened += 1
+        return os.dup(self._here.fileno())
+
+    def write(self, sequence: int, text: str = XID) -> None:
+        self._there.send(f"4,{sequence},5000000,-;{text}\n".encode())
+
+    def close(self) -> None:
+        self._here.close()
+        self._there.close()
+
+
+@pytest.fixture
+def ring() -> Iterator[Ring]:
+    ring = Ring()
+    yield ring
+    ring.close()
+
+
+def source(tmp_path: Path, ring: Ring, *, boot: str = "first", clock: ManualClock | None = None) -> KernelLogSource:
+    place = tmp_path / "kernel_log.json"
+    return KernelLogSource(place, boot_id=boot, clock=clock or ManualClock(), open_log=ring.open)
+
+
+@pytest.mark.shows("P24")
+async def test_errors_are_noticed_each_as_often_as_it_was_written(tmp_path: Path, ring: Ring) -> None:
+    follower = source(tmp_path, ring)
+    for sequence, text in enumerate((XID, "usb 1-1: new device", XID), start=1):
+        ring.write(sequence, text)
+    noticed = (await follower.probe()).noticed
+    assert [(one.kind, one.code, one.pci_address) for one in noticed] == [("xid", 79, noticed[0].pci_address)] * 2
+    assert noticed[0].pci_address.startswith("0000:17:00")
+    assert (await follower.probe()).noticed == ()
+    await follower.close()
+
+
+async def test_an_agent_that_starts_anew_tells_of_no_line_again(tmp_path: Path, ring: Ring) -> None:
+    first = source(tmp_path, ring)
+    ring.write(10)
+    assert len((await first.probe()).noticed) == 1
+    await first.close()
+    second = source(tmp_path, ring)
+    ring.write(10)  # the ring is read from its beginning
+    ring.write(11)
+    assert len((await second.probe()).noticed) == 1
+    await second.close()
+    rebooted = source(tmp_path, ring, boot="second")
+    ring.write(3)
+    assert len((await rebooted.probe()).noticed) == 1
+    await rebooted.close()
+
+
+async def test_a_log_that_may_not_be_read_is_said_and_tried_again_later(tmp_path: Path, ring: Ring) -> None:
+    clock, tries = ManualClock(), 0
+
+    def refused(path: Path) -> int:
+        nonlocal tries
+        tries += 1
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    follower = KernelLogSource(tmp_path / "place", boot_id="b", clock=clock, open_log=refused)
+    for _ in range(3):
+        assert (await follower.probe()).noticed == ()
+        assert follower.away == f"The kernel's log {DEVICE} cannot be opened: Operation not permitted."
+    assert tries == 1
+    clock.advance(61.0)
+    await follower.probe()
+    assert tries == 2
+    await follower.close()
+
+
+async def test_a_file_is_followed_over_its_rotation(tmp_path: Path) -> None:
+    file, place = tmp_path / "kern.log", tmp_path / "place"
+    file.write_text(f"[    5.000000] {XID}\n[    5.000001] NVRM: Xid (PCI:0000:17:00): 3")
+    follower = KernelLogSource(place, boot_id="b", clock=ManualClock(), path=file)
+    assert [one.code for one in (await follower.probe()).noticed] == [79]
+    with file.open("a") as log:
+        log.write("1, pid=7, name=x, Ch 00000008\n")  # the rest of a line that was not whole
+    assert [one.code for one in (await follower.probe()).noticed] == [31]
+    file.rename(tmp_path / "kern.log.1")
+    file.write_text(f"[    6.000000] {XID}\n")
+    assert [one.code for one in (await follower.probe()).noticed] == [79]
+    await follower.close()
+    again = KernelLogSource(place, boot_id="b", clock=ManualClock(), path=file)
+    assert (await again.probe()).noticed == ()
+    await again.close()
+
+
+@pytest.mark.skipif(not os.access(DEVICE, os.R_OK), reason=f"{DEVICE} is not readable here")
+async def test_the_machines_own_log_is_read_to_its_end(tmp_path: Path) -> None:
+    follower = KernelLogSource(tmp_path / "place", boot_id="b", clock=ManualClock())
+    await follower.probe()
+    assert follower.away == "" or "cannot be opened" in follower.away  # readable, and yet not for everybody
+    await follower.close()
