@@ -37,6 +37,39 @@ class PoolSettings:
         default=600.0,
         minimum=1,
     )
+    dcgm_url: str | None = setting(
+        "GATEHOUSE_DCGM_URL",
+        "Address of a dcgm-exporter on this machine, such as http://127.0.0.1:9400/metrics: the agent adds its "
+        "measurements to what NVML says.",
+        default=None,
+    )
+    verify_seconds: float = setting(
+        "GATEHOUSE_VERIFY_SECONDS",
+        "How long comparing an artefact's files with their SHA-256 may take before a load.",
+        default=90.0,
+        minimum=1,
+    )
+    device_load_seconds: float = setting(
+        "GATEHOUSE_DEVICE_LOAD_SECONDS",
+        "How long an engine may take to load onto its devices, where neither its version nor its kind says a time of "
+        "its own.",
+        default=45.0,
+        minimum=1,
+    )
+    idle_sleep_seconds: float = setting(
+        "GATEHOUSE_IDLE_SLEEP_SECONDS",
+        "Time without requests after which a tenant's own instance sleeps, where its version says none; 0: it does "
+        "not.",
+        default=300.0,
+        minimum=0,
+    )
+    asleep_per_device: int = setting(
+        "GATEHOUSE_ASLEEP_PER_DEVICE",
+        "Sleeping instances of tenants that a device keeps; beyond them the least recently used are stopped.",
+        default=16,
+        minimum=0,
+        maximum=1000,
+    )
     node_unreachable_seconds: float = setting(
         "GATEHOUSE_NODE_UNREACHABLE_SECONDS",
         "Silence after which a node counts as unreachable.",
@@ -61,6 +94,77 @@ class PoolSettings:
         "ETCD_CERT_FILE", "Our certificate (PEM), where etcd asks for one.", default=None
     )
     etcd_key_file: Path | None = setting("ETCD_KEY_FILE", "Its key (PEM).", default=None)
+
+    healing_hardware: bool = setting(
+        "GATEHOUSE_HEALING_HARDWARE",
+        "Whether healing may reset devices and restart nodes; until then it writes down what it would do. Set it for "
+        "the controller and the web process alike.",
+        default=False,
+    )
+    healing_reboot_command: str = setting(
+        "GATEHOUSE_HEALING_REBOOT_COMMAND",
+        "Command line by which an agent restarts its node, run without a shell.",
+        default="systemctl reboot",
+    )
+    guard_signal_share: float = setting(
+        "GATEHOUSE_GUARD_SIGNAL_SHARE",
+        "Share of its lease above which an instance, three seconds in a row, is asked to give memory back, or gets "
+        "fewer requests.",
+        default=0.92,
+        minimum=0.1,
+        maximum=1,
+    )
+    guard_evict_share: float = setting(
+        "GATEHOUSE_GUARD_EVICT_SHARE",
+        "Share of its lease above which an instance that grows makes its device's instance of lowest priority go.",
+        default=0.98,
+        minimum=0.1,
+        maximum=1,
+    )
+    guard_growth_bytes: int = setting(
+        "GATEHOUSE_GUARD_GROWTH_BYTES",
+        "How much it must grow within three seconds for that, bytes.",
+        default=500 * 1000 * 1000,
+        minimum=0,
+    )
+    mode_full_cap: int = setting(
+        "GATEHOUSE_MODE_FULL_CAP",
+        "Requests at once of an instance whose KV cache is less than 70 % full.",
+        default=8,
+        minimum=1,
+        maximum=100_000,
+    )
+    mode_mixed_cap: int = setting(
+        "GATEHOUSE_MODE_MIXED_CAP", "The same from 70 % to 90 %.", default=4, minimum=1, maximum=100_000
+    )
+    mode_cpu_cap: int = setting(
+        "GATEHOUSE_MODE_CPU_CAP",
+        "Requests at once of a model's instance on a CPU that takes over above 90 %.",
+        default=12,
+        minimum=1,
+        maximum=100_000,
+    )
+
+    admission: str = setting(
+        "GATEHOUSE_ADMISSION",
+        "What a version of the pool's own needs before it serves: off (nothing) or required (a manifest of its files "
+        "and a model card; a signature, too, where GATEHOUSE_TRUSTED_ROOT is set).",
+        default="off",
+    )
+    trusted_root: Path | None = setting(
+        "GATEHOUSE_TRUSTED_ROOT",
+        "Sigstore trusted root (trusted_root.json) that signatures of models are verified against, without any "
+        "network.",
+        default=None,
+    )
+    signature_identities: tuple[str, ...] = setting(
+        "GATEHOUSE_SIGNATURE_IDENTITIES",
+        "Whose signatures count: e-mail addresses or URIs as certificates name them, comma-separated.",
+        default=(),
+    )
+    signature_issuer: str = setting(
+        "GATEHOUSE_SIGNATURE_ISSUER", "OpenID Connect issuer that has to vouch for them, https://...", default=""
+    )
 
     trainer_command: str = setting(
         "GATEHOUSE_TRAINER_COMMAND",

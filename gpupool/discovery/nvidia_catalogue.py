@@ -55,7 +55,7 @@ _PRODUCTS: Final[tuple[tuple[str, Product], ...]] = (
     (r"GB300", Product("GB300", "blackwell", 2500.0, (288,))),
     (r"GB200", Product("GB200", "blackwell", 2500.0, (186,))),
     (r"B300", Product("B300", "blackwell", 2250.0, (288,))),
-    (r"B200", Product("B200", "blackwell", 2250.0, (180,))),
+    (r"B200", Product("B200", "blackwell", 2250.0, (180, 192))),
     (r"B100", Product("B100", "blackwell", 1750.0, (180,))),
     (r"GB10", Product("GB10", "blackwell")),
     (r"GH200", Product("GH200", "hopper", 989.0, (96, 144))),
@@ -116,7 +116,7 @@ def product(name: str) -> Product | None:
 def architecture(name: str, compute_capability: str | None, told: str | None) -> str:
     """What the driver told, else by compute capability, else by name; empty where nothing says."""
     if told:
-        word = told.strip().lower().split()[0]
+        word = re.split(r"[ _]", told.strip().lower())[0]  # Ada Lovelace
         if word in PRECISIONS:
             return word
     if compute_capability:
@@ -173,7 +173,7 @@ def tags(name: str, memory_bytes: int | None, mig_profile: str = "") -> tuple[st
 
 def nvlink_bandwidth_bytes(version: int | None, speed_mbps: int | None) -> int | None:
     """Of one link, a second, both directions together: of its version, else twice what the driver measures."""
-    if version in _NVLINK_GBPS:
+    if version is not None and version in _NVLINK_GBPS:
         return _NVLINK_GBPS[version] * 1_000_000_000
     return None if not speed_mbps else 2 * speed_mbps * 1_000_000
 

@@ -8,9 +8,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from gpupool.discovery import nvidia_catalogue as catalogue
-from gpupool.discovery.base import Device, DeviceProcess, Link, LinkType, MemoryRegion, Noticed
+from gpupool.discovery.base import Device, DeviceProcess, Link, LinkType, MemoryRegion, MemoryType, Noticed
 from gpupool.discovery.host import host_memory
-from gpupool.discovery.memory_classes import COPY_ONLY, MemoryType, gpu_regions
+from gpupool.discovery.memory_classes import COPY_ONLY, gpu_regions
 from gpupool.discovery.nvidia_reading import GpuReading, NvLinkReading, NvmlReading, XidReading
 from gpupool.discovery.uma import UMA_GPU_SHARE, Unity, machine_model, uma_regions, unified_memory, unity
 
@@ -68,11 +68,15 @@ def device(
         "compute_capability": gpu.compute_capability,
         "mig_parent": gpu.parent_uuid,
         "mig_profile": profile or None,
+        "gpu_instance": None if gpu.gpu_instance is None else str(gpu.gpu_instance),
         "trouble": gpu.trouble or None,
     }
-    if total is not None and used is not None and used > total:
+    claimable = int(total * UMA_GPU_SHARE) if how is Unity.ONE_POOL and total is not None else total
+    if total is not None and claimable != total:
+        facts["memory_total_bytes"] = str(total)
+    if claimable is not None and used is not None and used > claimable:
         facts["memory_used_reported_bytes"] = str(used)  # clamped, and said so
-        used = total
+        used = claimable
     telemetry = dict(gpu.telemetry)
     if gpu.memory_reserved_bytes is not None:
         telemetry["memory_reserved_bytes"] = float(gpu.memory_reserved_bytes)
@@ -82,7 +86,7 @@ def device(
         vendor="nvidia",
         name=name,
         index=gpu.index,
-        memory_bytes=int(total * UMA_GPU_SHARE) if how is Unity.ONE_POOL and total is not None else total,
+        memory_bytes=claimable,
         memory_used_bytes=used,
         utilization=gpu.utilization,
         temperature_celsius=gpu.temperature_celsius,

@@ -12,6 +12,7 @@ from gpupool.discovery.base import Device, Noticed
 
 _NAMES: Final = ("name", "memory_bytes", "allocatable", "partition_of", "pci_address")
 _FACTS: Final = ("driver", "vbios", "serial")
+_ROUNDING: Final = 0.01
 _COUNTERS: Final = (
     ("ecc", "ecc_uncorrected", "uncorrectable ECC errors"),
     ("ecc", "ecc_uncorrected_aggregate", "uncorrectable ECC errors over its life"),
@@ -34,7 +35,8 @@ def diff(before: Sequence[Device], after: Sequence[Device], *, at: float) -> tup
             # Where nothing at all was found the source has failed: that says nothing about one device.
             if after:
                 data = {"from": "listed", "to": "gone"}
-                events.append(_event(old, "lost", data, f"{old.name} is not listed any more", at))
+                kind = "change" if old.partition_of else "lost"  # parts come and go as somebody divides the whole
+                events.append(_event(old, kind, data, f"{old.name} is not listed any more", at))
             continue
         events += _changes(old, new, at)
     return tuple(events)
@@ -59,6 +61,8 @@ def _changes(old: Device, new: Device, at: float) -> Iterator[Noticed]:
 def _change(device: Device, name: str, was: object, is_now: object, at: float) -> Iterator[Noticed]:
     if was is None or is_now is None or was == is_now:
         return
+    if isinstance(was, int) and isinstance(is_now, int) and abs(was - is_now) < _ROUNDING * was:
+        return  # one way of asking counts bytes, another MiB
     data = {"field": name, "from": str(was), "to": str(is_now)}
     yield _event(device, "change", data, f"{name} was {was or 'empty'} and is {is_now or 'empty'}.", at)
 

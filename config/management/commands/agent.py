@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
 from core.clock import SystemClock
+from gpupool.agent.exporter import exporter_fetch
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
 from gpupool.agent.processes import clean_environment

@@ -1,11 +1,7 @@
 """NVML through a stand-in library: what the driver says, and what happens when it says nothing."""
 
 import asyncio
-import importlib.util
 import os
-import shutil
-import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -13,62 +9,12 @@ import pytest
 
 from core.clock import ManualClock
 from gpupool.agent.processes import clean_environment
+from gpupool.discovery.nvidia_reading import GpuReading, NvmlReading
 from gpupool.discovery.nvml import NvmlSource, device, no_gpu_reason, traceable_id
-from gpupool.discovery.nvml_probe import GpuReading, NvmlReading
 from gpupool.discovery.pci import PciGpu
+from tests.gpupool.discovery.nvml_gpus import Gpus
 
 GIB = 1 << 30
-SOURCE = Path(__file__).with_name("nvml_standin.c")
-
-
-def nvml_header_folder() -> Path | None:
-    """Where the nvidia-nvml-dev wheel put nvml.h, if it is installed."""
-    spec = importlib.util.find_spec("nvidia")
-    for location in (spec.submodule_search_locations or ()) if spec else ():
-        for header in Path(location).glob("*/include/nvml.h"):
-            return header.parent
-    return None
-
-
-@pytest.fixture(scope="session")
-def standin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libnvidia-ml.so.1 that plays."""
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed, so the stand-in for NVML cannot be built")
-    folder = tmp_path_factory.mktemp("nvml")
-    header = nvml_header_folder()
-    with_header = [] if header is None else ["-DHAVE_NVML_H", f"-I{header}"]
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-Wall", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-Wl,-soname,libnvidia-ml.so.1",
-         *with_header, "-o", str(folder / "libnvidia-ml.so.1"), str(SOURCE)],
-        check=True,
-    )  # fmt: skip
-    return folder
-
-
-class Gpus:
-    """A source on the stand-in, and the scenario that it plays."""
-
-    def __init__(self, folder: Path, tmp_path: Path) -> None:
-        self.clock = ManualClock()
-        self._scenario = tmp_path / "scenario"
-        self.play("ok")
-        # An empty root: the host's own PCI bus and identity must not show in the results.
-        environment = clean_environment(os.environ)
-        environment |= {"LD_LIBRARY_PATH": str(folder), "NVML_STANDIN": str(self._scenario)}
-        self.source = NvmlSource(
-            env=environment, clock=self.clock, root=tmp_path, deadline_seconds=0.5, first_deadline_seconds=20.0
-        )
-
-    def play(self, scenario: str) -> None:
-        self._scenario.write_text(scenario)
-
-
-@pytest.fixture
-async def gpus(standin_folder: Path, tmp_path: Path) -> AsyncIterator[Gpus]:
-    played = Gpus(standin_folder, tmp_path)
-    yield played
-    await played.source.close()
 
 
 async def test_gpus_are_read(gpus: Gpus) -> None:

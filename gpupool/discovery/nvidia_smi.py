@@ -1,0 +1,155 @@
+"""NVIDIA GPUs by `nvidia-smi`, for where NVML does not answer: another path to the library, no binding, an old one.
+
+Each call is a process with a deadline that is killed when it misses it. A call costs the driver a second or so:
+it is made every few seconds, and what it said last stands in between.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from core.clock import Clock
+from gpupool.discovery.base import Inventory
+from gpupool.discovery.host import host_id
+from gpupool.discovery.nvidia_reading import GpuReading, NvmlReading
+from gpupool.discovery.nvidia_smi_links import add_links, parse_matrix, parse_nvlink_status
+from gpupool.discovery.nvidia_smi_report import ReportError, parse_xml
+from gpupool.discovery.nvidia_smi_text import QUERY, Listed, parse_list, parse_query_gpu, parse_table
+from gpupool.discovery.nvidia_smi_tree import LARGEST_REPORT_BYTES
+from gpupool.discovery.nvidia_view import devices, without_telemetry
+
+_LINKS_EVERY_SECONDS: Final = 300.0
+_ABSENT_REST_SECONDS: Final = 60.0
+
+
+class SmiFailed(Exception):
+    """No answer of nvidia-smi; the message is a sentence."""
+
+
+class NvidiaSmiSource:
+    """GPUs of one node, as nvidia-smi tells them."""
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str],
+        clock: Clock,
+        root: Path = Path("/"),
+        command: str = "nvidia-smi",
+        deadline_seconds: float = 10.0,
+        every_seconds: float = 10.0,
+    ) -> None:
+        """`env` is the whole environment of the command."""
+        self._env = dict(env)
+        self._clock = clock
+        self._root = root
+        self._node_id = host_id(root)
+        self._command = command
+        self._deadline = deadline_seconds
+        self._every = every_seconds
+        self._last = Inventory()
+        self._next_at: float | None = None
+        self._links: tuple[float, str, str] | None = None  # (until when it stands, topo -m, nvlink -s)
+
+    async def probe(self) -> Inventory:
+        now = self._clock.monotonic()
+        if self._next_at is not None and now < self._next_at:
+            return self._last
+        self._next_at = now + self._every
+        try:
+            reading = await self._read()
+        except SmiFailed as error:
+            if "not found" in str(error):
+                self._next_at = now + _ABSENT_REST_SECONDS
+            stale = tuple(without_telemetry(known, health="unknown") for known in self._last.devices)
+            self._last = Inventory(stale, str(error))
+            return self._last
+        known = {each.index: each for each in self._last.devices if each.index is not None and not each.partition_of}
+        found = tuple(devices(reading, node_id=self._node_id, root=self._root, known=known))
+        told = tuple(replace(each, facts={**each.facts, "told_by": "nvidia-smi"}) for each in found)
+        self._last = Inventory(told, "" if told else "nvidia-smi lists no GPU.")
+        return self._last
+
+    async def close(self) -> None:
+        return None
+
+    async def _read(self) -> NvmlReading:
+        reading = await self._report()
+        if any(gpu.parent_uuid for gpu in reading.gpus):
+            _name_instances(reading.gpus, parse_list(await self._ask("-L")))
+        if len(reading.gpus) > 1:
+            with contextlib.suppress(SmiFailed):  # GPUs are worth having without the ways between them
+                matrix, status = await self._topology()
+                add_links(reading.gpus, parse_matrix(matrix), parse_nvlink_status(status))
+        return reading
+
+    async def _report(self) -> NvmlReading:
+        """The whole report, else the fields that matter, else the table for people."""
+        try:
+            return parse_xml(await self._ask("-q", "-x"))
+        except ReportError:
+            pass
+        rows = parse_query_gpu(await self._ask(f"--query-gpu={QUERY}", "--format=csv"))
+        return rows if rows.gpus else parse_table(await self._ask())
+
+    async def _topology(self) -> tuple[str, str]:
+        now = self._clock.monotonic()
+        if self._links is None or now >= self._links[0]:
+            matrix = await self._ask("topo", "-m")
+            self._links = (now + _LINKS_EVERY_SECONDS, matrix, await self._ask("nvlink", "-s"))
+        return self._links[1], self._links[2]
+
+    async def _ask(self, *arguments: str) -> str:
+        return await run((self._command, *arguments), env=self._env, deadline_seconds=self._deadline)
+
+
+async def run(argv: Sequence[str], *, env: Mapping[str, str], deadline_seconds: float) -> str:
+    """What a command prints. Raises SmiFailed; a command that misses its deadline is killed."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(env),
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise SmiFailed(f"The command {argv[0]} was not found.") from None
+    except OSError as error:
+        raise SmiFailed(f"The command {argv[0]} cannot be started: {error}.") from error
+    assert process.stdout is not None  # a pipe
+    printed = bytearray()
+    try:
+        async with asyncio.timeout(deadline_seconds):
+            while chunk := await process.stdout.read(65_536):
+                printed += chunk
+                if len(printed) > LARGEST_REPORT_BYTES:
+                    raise SmiFailed(f"{argv[0]} printed more than {LARGEST_REPORT_BYTES} bytes.")
+            await process.wait()
+    except TimeoutError:
+        raise SmiFailed(f"{argv[0]} did not answer within {deadline_seconds:g} s and was killed.") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+    text = printed.decode(errors="replace")
+    # It exits with 14 for a warning about an info ROM, and other codes beside a usable report.
+    if not text.strip() or "NVIDIA-SMI has failed" in text:
+        raise SmiFailed(f"{argv[0]} failed with code {process.returncode}: {' '.join(text.split())[:200]}")
+    return text
+
+
+def _name_instances(gpus: Sequence[GpuReading], listed: Sequence[Listed]) -> None:
+    """UUIDs and profiles of MIG instances: reports of older drivers leave them out, the list has them."""
+    by_place = {(each.parent_uuid, each.mig_index): each for each in listed if each.mig_index is not None}
+    for gpu in gpus:
+        place = gpu.facts.get("mig_index", "")
+        named = by_place.get((gpu.parent_uuid or "", int(place))) if place.isdigit() else None
+        if named is not None:
+            gpu.uuid, gpu.name = gpu.uuid or named.uuid, named.name
