@@ -5,22 +5,20 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Q, Sum
+from django.db.models import Q
 
 from gpupool.models import (
-    Device,
     Instance,
     InstanceDesire,
     InstanceState,
-    Lease,
     ModelVersion,
     Node,
     NodeState,
     VersionState,
 )
 from gpupool.policies.instance import COMING_OR_UP, State
-from gpupool.policies.placement import DeviceView, Need
 from gpupool.policies.reconcile import InstanceView, NodeView, VersionView, World
+from gpupool.reads.placement import need_of, read_devices, read_quotas, read_reservations
 from gpupool.selectors import switched_off_engines
 from gpupool.services import switched_off
 
@@ -45,25 +43,20 @@ def read_world(
     versions = ModelVersion.objects.select_related("model").filter(
         Q(replicas__gt=0) | Q(pk__in={instance.version_id for instance in instances})
     )
-    claimed: dict[UUID, int] = dict(
-        Lease.objects.filter(released_at__isnull=True)
-        .values_list("device_id")
-        .annotate(total=Sum("memory_bytes"))
-        .order_by("device_id")
-    )
     coming = Counter(
         instance.version_id
         for instance in instances
         if instance.desire == InstanceDesire.RUNNING and State(instance.state) in COMING_OR_UP
     )
     off = frozenset(switched_off_engines())
-    devices = Device.objects.select_related("node").order_by("pk")
     return World(
         now=now.timestamp(),
         versions=[_version(version, coming[version.pk], off) for version in versions.order_by("pk")],
         instances=[_instance(instance, answering) for instance in instances],
         nodes=[_node(node, connected, live_nodes) for node in Node.objects.order_by("pk")],
-        devices=[_device(device, claimed.get(device.pk, 0), live_nodes) for device in devices],
+        devices=read_devices(live_nodes),
+        quotas=read_quotas(now),
+        reservations=read_reservations(),
     )
 
 
@@ -74,7 +67,7 @@ def _version(version: ModelVersion, coming: int, off: Collection[str]) -> Versio
         version_id=version.pk,
         label=f"{version.model.name} {version.name}",
         replicas=version.replicas if version.state == VersionState.SERVING else 0,
-        need=Need(version.device_kind, version.memory_bytes),
+        need=need_of(version),
         failures=failures,
         last_failure_at=last,
         held_back=switched_off(version.engine) if version.engine in off else "",
@@ -110,6 +103,7 @@ def _instance(instance: Instance, answering: Collection[UUID]) -> InstanceView:
         since=instance.state_changed_at.timestamp(),
         reason=instance.reason,
         answers=instance.pk in answering,
+        tenant_id=instance.tenant_id,
     )
 
 
@@ -121,18 +115,4 @@ def _node(node: Node, connected: Collection[UUID], live_nodes: Collection[UUID])
         connected=node.state == NodeState.ONLINE,
         alive=node.pk in live_nodes or just_came,
         ever_connected=node.state != NodeState.EXPECTED,
-    )
-
-
-def _device(device: Device, claimed_bytes: int, live_nodes: Collection[UUID]) -> DeviceView:
-    return DeviceView(
-        device_id=device.pk,
-        label=f"{device.node.name}/{device.stable_id}",
-        kind=device.kind,
-        memory_bytes=device.memory_bytes,
-        claimed_bytes=claimed_bytes,
-        present=device.present,
-        health=device.health,
-        node_reachable=device.node.state == NodeState.ONLINE and device.node_id in live_nodes,
-        node_cordoned=device.node.cordoned,
     )

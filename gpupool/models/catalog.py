@@ -53,6 +53,7 @@ class ModelVersion(TimeOrderedModel):
     topology = models.CharField(max_length=10, default="preferred")  # required, preferred, any: links between devices
     strategy = models.CharField(max_length=6, default="spread")  # spread, pack
     gpu_tag = models.CharField(max_length=80, blank=True)  # only on devices with this tag
+    mem_limit_mb = models.PositiveIntegerField(null=True, blank=True)  # at most so much of each device may be claimed
     priority = models.SmallIntegerField(default=0)  # -1 low, 0 normal, 1 high
     isolation = models.JSONField(default=dict, blank=True)  # see policies.isolation: sandbox, mps, cgroup
     request_shape = models.JSONField(default=dict, blank=True)  # batch, sequence_length, precision: for placement

@@ -44,7 +44,6 @@ class VersionView:
     failures: int = 0
     last_failure_at: float | None = None
     held_back: str = ""  # why nothing new of it may be placed now, in a sentence
-    quotas: tuple[UUID, ...] = ()  # limits that count what its instances hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +253,7 @@ def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action
             actions += _explain(instance, version.held_back)
             continue
         need = _need_of(instance, version)
-        match this_round.place(need, holder=instance.instance_id, quota_ids=version.quotas):
+        match this_round.place(need, holder=instance.instance_id):
             case Placed(device_ids=device_ids):
                 actions.append(Place(instance.instance_id, device_ids))
             case Preempt(instances=victims, reason=reason):

@@ -33,9 +33,9 @@ class Round:
         self._reservations = reservations
         self._now = now
 
-    def place(self, need: Need, *, holder: UUID, quota_ids: Sequence[UUID] = ()) -> Placement:
+    def place(self, need: Need, *, holder: UUID) -> Placement:
         """Decide, and keep in mind what was decided."""
-        quotas = [self._quotas[one] for one in quota_ids if one in self._quotas]
+        quotas = [quota for quota in self._quotas.values() if quota.counts(need)]
         made = place(tuple(self._devices.values()), need, quotas=quotas, reservations=self._reservations)
         match made:
             case Placed(device_ids=device_ids):

@@ -117,6 +117,7 @@ class Need:
     isolation: Isolation = field(default_factory=Isolation)
     precision: str = ""
     shape: Shape | None = None
+    model: str = ""  # its name at the door
 
     @property
     def portion(self) -> Portion:
@@ -151,6 +152,13 @@ class QuotaView:
     amount: int
     held_devices: frozenset[UUID] = frozenset()
     held_bytes: int = 0
+    tenants: frozenset[UUID] | None = None  # whose holdings it counts; None: everybody's
+    model: str = ""  # of which model only; empty: of all
+
+    def counts(self, need: Need) -> bool:
+        """Whether what `need` asks for is counted."""
+        of_tenant = self.tenants is None or need.tenant_id in self.tenants
+        return of_tenant and self.model in ("", need.model)
 
 
 @dataclass(frozen=True, slots=True)
