@@ -14,6 +14,23 @@ class PoolSettings:
         "GATEHOUSE_NODE_NAME", "Name of this machine's node agent; the host name when empty.", default=None
     )
     node_token: str | None = setting("GATEHOUSE_NODE_TOKEN", "Token of the node agent.", default=None, secret=True)
+    node_address: str = setting(
+        "GATEHOUSE_NODE_ADDRESS",
+        "Address at which relays and controllers reach this node's engines. With another one than 127.0.0.1, engines "
+        "listen on all of its interfaces, and have no door of their own: let the firewall admit relays alone.",
+        default="127.0.0.1",
+    )
+    node_ca_file: Path | None = setting(
+        "GATEHOUSE_NODE_CA_FILE",
+        "Certificates (PEM) that the node agent trusts beside the system's when it speaks to the web process by https.",
+        default=None,
+    )
+    kernel_log: str = setting(
+        "GATEHOUSE_KERNEL_LOG",
+        "Where the node agent reads the kernel's messages: the device, or a file that they are written to; `none`: it "
+        "does not.",
+        default="/dev/kmsg",
+    )
     engine_port_first: int = setting(
         "GATEHOUSE_ENGINE_PORT_FIRST",
         "First port the agent gives to engines.",

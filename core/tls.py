@@ -22,6 +22,12 @@ def outbound_context(ca_file: Path | None) -> ssl.SSLContext:
     return _context("GATEHOUSE_OUTBOUND_CA_FILE", ca_file)
 
 
+@lru_cache(maxsize=4)
+def web_context(ca_file: Path | None) -> ssl.SSLContext:
+    """The same for the web process, as node agents speak to it."""
+    return _context("GATEHOUSE_NODE_CA_FILE", ca_file)
+
+
 def _context(setting: str, ca_file: Path | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])

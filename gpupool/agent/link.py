@@ -7,6 +7,7 @@ web process is not met by all nodes at once.
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import Callable
 from typing import Final, assert_never
 from urllib.parse import urlsplit, urlunsplit
@@ -16,6 +17,7 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
+from core.tls import tls_failure
 from gpupool.stream.messages import (
     HEARTBEAT_SECONDS,
     STREAM_PATH,
@@ -74,9 +76,12 @@ class Link:
         on_desired: Callable[[Desired], None],
         on_lost: Callable[[], None],
         changed: asyncio.Event,
+        tls: ssl.SSLContext | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`hello` and `observed` give the message to send now; `observed` takes its sequence number.
+
+        `tls` is for a wss address; without it, what the system trusts is trusted.
 
         Setting `changed` makes it report at once instead of at the next heartbeat.
         """
@@ -87,6 +92,7 @@ class Link:
         self._on_desired = on_desired
         self._on_lost = on_lost
         self._jitter = jitter
+        self._tls = tls if urlsplit(url).scheme == "wss" else None
         self._changed = changed
         self._sequence = 0
         self._encoder = msgspec.json.Encoder()
@@ -102,7 +108,9 @@ class Link:
             except InvalidStatus as error:
                 _raise_if_refused(error)
                 reason = f"answered with status {error.response.status_code}"
-            except (OSError, TimeoutError, InvalidHandshake, ConnectionClosed) as error:
+            except OSError as error:
+                reason = tls_failure(error) or str(error) or type(error).__name__
+            except (InvalidHandshake, ConnectionClosed) as error:
                 reason = str(error) or type(error).__name__
             except InvalidURI as error:
                 raise NodeRefused(f"{self._url} is not an address that can be connected to.") from error
@@ -132,6 +140,7 @@ class Link:
             ping_interval=_PING_SECONDS,
             ping_timeout=_PING_SECONDS,
             open_timeout=_OPEN_DEADLINE_SECONDS,
+            ssl=self._tls,
             proxy=None,  # nodes and web are one installation: a proxy meant for the internet is not asked
         )
 

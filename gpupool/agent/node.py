@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import platform
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,7 @@ class NodeSettings:
     stop_engines_on_exit: bool = False
     address: str = "127.0.0.1"  # where engines of this node can be reached
     kernel_log: Path | None = None  # what tells of errors beside the drivers; None: it is not read
+    tls: ssl.SSLContext | None = None  # for a web process that is spoken to by https
     first_look_seconds: float = 15.0  # loading a GPU driver takes seconds; the first report waits for it so long
     timings: Timings = field(default_factory=Timings)
 
@@ -100,6 +102,7 @@ class NodeAgent:
             on_desired=self._on_desired,
             on_lost=self._supervisor.set_disconnected,
             changed=self._changed,
+            tls=settings.tls,
         )
 
     async def run(self, stop: asyncio.Event) -> None:

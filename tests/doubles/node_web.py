@@ -1,6 +1,7 @@
 """A scriptable web process, as far as a node agent can see it: one websocket endpoint."""
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
@@ -30,10 +31,18 @@ _decoder: "msgspec.json.Decoder[AgentMessage]" = msgspec.json.Decoder(AgentMessa
 class FakeWeb:
     """Welcomes agents, remembers what they say, and tells each the same desired state."""
 
-    def __init__(self, *, token: str = "node-token", refuse: str | None = None, heartbeat_seconds: float = 0.3) -> None:
+    def __init__(
+        self,
+        *,
+        token: str = "node-token",
+        refuse: str | None = None,
+        heartbeat_seconds: float = 0.3,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.token = token
         self.refuse = refuse
         self.heartbeat_seconds = heartbeat_seconds
+        self.tls = tls
         self.port = 0
         self.hellos: list[Hello] = []
         self.observed: list[Observed] = []
@@ -45,7 +54,7 @@ class FakeWeb:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -58,7 +67,7 @@ class FakeWeb:
 
     async def start(self) -> None:
         """Listen, on the same port as before when it was stopped."""
-        self._server = await serve(self._talk, "127.0.0.1", self.port, process_request=self._admit)
+        self._server = await serve(self._talk, "127.0.0.1", self.port, process_request=self._admit, ssl=self.tls)
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def stop(self) -> None:

@@ -5,7 +5,9 @@ import os
 import platform
 import re
 import signal
+import ssl
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -14,6 +16,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
 from core.clock import SystemClock
+from core.env import SettingsError
+from core.tls import web_context
 from gpupool.agent.exporter import exporter_fetch
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
@@ -56,6 +60,9 @@ class Command(BaseCommand):
             port_first=environment.engine_port_first,
             port_count=environment.engine_port_count,
             stop_engines_on_exit=options["stop_engines_on_exit"],
+            address=environment.node_address,
+            kernel_log=None if environment.kernel_log == "none" else Path(environment.kernel_log),
+            tls=_tls(environment),
             timings=Timings(load_deadline=environment.load_deadline_seconds),
         )
         try:
@@ -64,6 +71,13 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"The agent cannot use {environment.var_dir}: {error}.") from error
+
+
+def _tls(environment: Environment) -> ssl.SSLContext | None:
+    try:
+        return web_context(environment.node_ca_file) if environment.public_web_url.startswith("https:") else None
+    except SettingsError as error:
+        raise CommandError(f"{error}.") from error
 
 
 async def _run(node_settings: NodeSettings, memory_share: float, dcgm_url: str | None) -> None:

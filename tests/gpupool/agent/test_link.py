@@ -3,17 +3,23 @@
 import asyncio
 from pathlib import Path
 
+import psutil
 import pytest
+from structlog.testing import capture_logs
 
+from core.tls import web_context
 from gpupool.agent.link import (
     LONGEST_WAIT_SECONDS,
     NodeRefused,
     stream_url,
     wait_before_attempt,
 )
+from gpupool.agent.node import bind_host
 from gpupool.stream.messages import PROTOCOL
-from tests.doubles.node_web import FakeWeb
-from tests.gpupool.agent.conftest import agent_process, running_agent
+from tests.doubles.authority import Authority
+from tests.doubles.node_web import FakeWeb, row
+from tests.gpupool.agent.conftest import TINY_URI, agent_process, running_agent
+from tests.gpupool.leases.contract import eventually
 
 
 @pytest.mark.parametrize(
@@ -98,3 +104,51 @@ async def test_a_refusal_on_the_stream_ends_the_agent_with_its_reason(web: FakeW
     async with running_agent(web, var_dir) as agent:
         with pytest.raises(NodeRefused, match=r"It speaks protocol 7\."):
             await asyncio.wait_for(asyncio.shield(agent), 10)
+
+
+async def test_a_web_process_behind_https_is_verified(tmp_path: Path, var_dir: Path) -> None:
+    authority = Authority(tmp_path)
+    async with FakeWeb(tls=authority.server("IP:127.0.0.1")) as web:
+        async with running_agent(web, var_dir, tls=web_context(authority.ca_file)):
+            await web.until(lambda: bool(web.hellos))
+        web.forget()
+        async with running_agent(web, var_dir, tls=web_context(None)) as agent:
+            with capture_logs() as logs:
+
+                async def told() -> bool:
+                    return any("certificate is not accepted" in str(one.get("reason")) for one in logs)
+
+                await eventually(told)
+            assert not web.hellos
+            assert not agent.done()
+
+
+@pytest.mark.parametrize(
+    ("address", "listens_on"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("localhost", "127.0.0.1"),
+        ("10.0.0.7", "0.0.0.0"),
+        ("gpu-7.example", "0.0.0.0"),
+        ("fd00::7", "::"),
+    ],
+)
+def test_engines_listen_where_they_are_looked_for(address: str, listens_on: str) -> None:
+    assert bind_host(address) == listens_on
+
+
+@pytest.mark.parametrize("address", ["127.0.0.2", "::1"])
+def test_an_address_that_nobody_reaches_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="GATEHOUSE_NODE_ADDRESS"):
+        bind_host(address)
+
+
+async def test_a_node_with_an_address_serves_there(web: FakeWeb, var_dir: Path) -> None:
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir, address="node-7.example"):
+        fact = await web.until_state(wish.instance_id, "ready")
+        assert web.hellos[-1].address == "node-7.example"
+        assert fact.pid is not None
+        (listening,) = [c for c in psutil.Process(fact.pid).net_connections("tcp") if c.laddr.port == fact.port]
+        assert listening.laddr.ip == "0.0.0.0"
