@@ -55,12 +55,11 @@ def find(event: Event, near: Sequence[Event], overrides: Mapping[int, Rule]) -> 
         case "remap":
             return _remap(event)
         case "lost":
-            reason = f"The device is gone: {event.text or 'it does not answer any more'}."
-            return Finding(event, REMEDY_OF[Verb.DRAIN_REBOOT], reason, Provenance.NVIDIA)
+            return _lost(event)
         case "verify":
             rule = Rule(0x1A, "verification failed", Verb.ISOLATE, "", Provenance.PAPER)
             return Finding(event, REMEDY_OF[rule.verb], f"Verification failed: {event.text}.", rule.provenance)
-        case "change" | "memory":
+        case "change" | "memory" | "driver" | "dropped" | "sxid":
             return Finding(event, Remedy.NOTE, event.text or "It changed.", Provenance.DEFAULT)
         case _:
             told = event.text or event.kind
@@ -96,7 +95,7 @@ def _coded(event: Event, beside: Sequence[Event], overrides: Mapping[int, Rule])
         return Finding(event, joined[0], f"{said}: {joined[1]}", rule.provenance)
     remedy = REMEDY_OF[rule.verb]
     if rule.verb is Verb.FOLLOW_TEXT:
-        followed = followed_verb(event.text)
+        followed = recovery_verb(event.data.get("recovery_action", "")) or followed_verb(event.text)
         if followed is None:
             return Finding(event, remedy, f"{said}: its text names no state ({event.text[:200]}).", rule.provenance)
         return Finding(event, REMEDY_OF[followed], f"{said}: the driver asks for {followed}.", Provenance.DRIVER)
@@ -134,10 +133,21 @@ def _asked_by_driver(event: Event) -> Finding:
 
 def _ecc(event: Event) -> Finding:
     """Corrected errors are a trend; one that could not be corrected is what XID 48 tells, by another way."""
-    if "uncorrect" in f"{event.data.get('counter', '')} {event.text}".lower():
+    said = " ".join((event.data.get("counter", ""), event.data.get("severity", ""), event.text)).lower()
+    if any(word in said for word in ("uncorrect", "double bit", "fatal", "poison")):
         reason = "An ECC error that could not be corrected: as XID 48, the device needs a reset."
         return Finding(event, REMEDY_OF[Verb.RESET_GPU], reason, Provenance.NVIDIA)
     return Finding(event, Remedy.NOTE, "Corrected ECC errors: a trend to watch, as XID 92.", Provenance.NVIDIA)
+
+
+def _lost(event: Event) -> Finding:
+    """Off the bus, only a restart of the machine brings it back; one that is merely not listed may be so on purpose."""
+    said = event.text or "it does not answer any more"
+    if "fallen off the bus" in said or event.data.get("to") == "lost":
+        return Finding(
+            event, REMEDY_OF[Verb.DRAIN_REBOOT], f"As XID 79, the device is gone: {said}.", Provenance.NVIDIA
+        )
+    return Finding(event, Remedy.ISOLATE, f"The device is gone: {said}.", Provenance.DEFAULT)
 
 
 def _remap(event: Event) -> Finding:
@@ -145,5 +155,7 @@ def _remap(event: Event) -> Finding:
     if "fail" in said:
         reason = "A row could not be remapped: as XID 64, the device needs a reset." + _RMA
         return Finding(event, REMEDY_OF[Verb.RESET_GPU], reason, Provenance.NVIDIA)
-    reason = "A row remap waits for a reset: it is done when nothing runs on the device."
+    reason = "A row was remapped or a page retired: recorded, as XID 63."
+    if "pending" in said or "wait" in said:
+        reason = "A row remap waits for a reset: it is done when nothing runs on the device."
     return Finding(event, Remedy.NOTE, reason, Provenance.NVIDIA)

@@ -1,0 +1,272 @@
+"""Healing in rows: events kept once each, actions with reasons and audit rows, devices out and back."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from core.clock import ManualClock
+from core.refusals import Conflict
+from gpupool import services
+from gpupool.controller.healing import heal_once
+from gpupool.leases.fencing import Fence, Superseded, raise_fence
+from gpupool.models import (
+    Device,
+    DeviceEvent,
+    HealingAction,
+    HealingActionState,
+    Instance,
+    InstanceDesire,
+    InstanceState,
+    Node,
+    XidRule,
+)
+from gpupool.reads.healing import device_actions, kept_sequence, overrides, why_device_is_out
+from gpupool.services import device_isolation, xid_rules
+from gpupool.services import healing as healing_services
+from gpupool.services.changes import Changes
+from gpupool.stream.messages import ActionFact, EventFact
+from tenants.actor import SYSTEM
+from tenants.models import AuditEvent
+from tenants.services import InvalidInput
+from tests.gpupool.pool import OnlineNode, a_device, a_hello, a_version, an_online_node, place_one, seen
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "GATEHOUSE", _with(settings.GATEHOUSE, healing_hardware=True))
+
+
+def _with(environment: Any, **changed: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(environment, **changed)
+
+
+def tell(node: OnlineNode, *events: EventFact) -> int:
+    with transaction.atomic():
+        return healing_services.record_events(Node.objects.select_for_update().get(pk=node.pk), events)
+
+
+def an_xid(sequence: int, code: int, *, stable_id: str = "gpu-0", text: str = "", **data: str) -> EventFact:
+    return EventFact(
+        sequence=sequence, source="kernel_log", kind="xid", at=1_700_000_000.0, stable_id=stable_id, code=code,
+        text=text, data=data,
+    )  # fmt: skip
+
+
+def say(node: OnlineNode, action: HealingAction, state: str, outcome: str = "") -> None:
+    with transaction.atomic():
+        changes = Changes()
+        row = Node.objects.select_for_update().get(pk=node.pk)
+        facts = [ActionFact(action_id=action.pk, state=state, outcome=outcome)]
+        healing_services.apply_action_facts(row, facts, actor=SYSTEM, changes=changes)
+        changes.publish()
+
+
+def heal(*, later: float = 0.0, fence: Fence | None = None) -> Any:
+    return heal_once(fence, clock=ManualClock(timezone.now() + timedelta(seconds=later)))
+
+
+def a_running_instance(node: OnlineNode, *, pid: int = 70) -> Instance:
+    instance = place_one(a_version("m"), node)
+    services.apply_observed(node.pk, node.session, seen(instance, "ready", pid=pid, port=21000))
+    instance.refresh_from_db()
+    return instance
+
+
+@pytest.mark.shows("P24")
+def test_the_same_error_twice_is_two_events_and_a_report_told_again_is_none() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    assert tell(node, an_xid(1, 31, text="MMU fault"), an_xid(2, 31, text="MMU fault")) == 2
+    assert tell(node, an_xid(1, 31, text="MMU fault"), an_xid(2, 31, text="MMU fault"), an_xid(3, 31)) == 1
+    assert [row.sequence for row in DeviceEvent.objects.order_by("pk")] == [1, 2, 3]
+    assert {row.device.stable_id for row in DeviceEvent.objects.all() if row.device} == {"gpu-0"}
+    assert kept_sequence(node.pk, "first") == 3
+    # After a restart of the machine the numbers begin again, and are other events.
+    services.apply_hello(node.pk, a_hello(node.name, a_device("gpu-0"), boot_id="second"))
+    assert tell(node, an_xid(1, 31)) == 1
+    assert (kept_sequence(node.pk, "second"), kept_sequence(node.pk, "first")) == (1, 3)
+
+
+def test_an_application_error_stops_the_instance_it_names_with_a_reason_and_an_audit_row() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    instance = a_running_instance(node, pid=70)
+    tell(node, an_xid(1, 31, pid="70"))
+    heal()
+    action = HealingAction.objects.get()
+    assert (action.action, action.state, action.instance_id) == ("restart_app", "done", instance.pk)
+    assert "XID 31" in action.reason
+    instance.refresh_from_db()
+    assert (instance.desire, instance.state) == (InstanceDesire.STOPPED, InstanceState.DRAINING)
+    assert "XID 31" in instance.reason
+    event = DeviceEvent.objects.get()
+    assert event.decided
+    assert event.verdict == action.reason
+    audited = AuditEvent.objects.get(action="healing.decided")
+    assert audited.after["reason"] == action.reason
+    heal()
+    assert HealingAction.objects.count() == 1
+
+
+def test_an_error_that_needs_nothing_says_so_on_the_event() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, an_xid(1, 43), an_xid(2, 13, pid="999", stable_id=""))
+    heal()
+    assert not HealingAction.objects.exists()
+    first, second = DeviceEvent.objects.order_by("pk")
+    assert "XID 43" in first.verdict
+    assert "no device that we know" in second.verdict
+
+
+def test_without_hardware_actions_a_reset_is_written_down_and_the_device_is_taken_out() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    instance = a_running_instance(node)
+    tell(node, an_xid(1, 48))
+    heal()
+    states = dict(HealingAction.objects.values_list("action", "state"))
+    assert states == {"reset": "dry_run", "isolate": "done"}
+    assert "GATEHOUSE_HEALING_HARDWARE" in HealingAction.objects.get(action="reset").outcome
+    device = Device.objects.get()
+    assert device.isolated_by == "healing"
+    instance.refresh_from_db()
+    assert instance.desire == InstanceDesire.STOPPED
+    assert device_actions(node.pk) == []
+
+
+@pytest.mark.usefixtures("hardware")
+def test_a_reset_waits_until_the_device_is_empty_is_the_nodes_to_do_and_brings_the_device_back() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    instance = a_running_instance(node)
+    tell(node, an_xid(1, 48))
+    heal()
+    action = HealingAction.objects.get()
+    assert (action.action, action.state) == ("reset", "pending")
+    assert device_actions(node.pk) == []  # its instance still holds it
+    services.apply_observed(node.pk, node.session, seen(instance, "stopped"))
+    (row,) = device_actions(node.pk)
+    assert (row.action, row.stable_id, row.dry_run) == ("reset", "gpu-0", False)
+    say(node, action, "running")
+    assert len(device_actions(node.pk)) == 1
+    say(node, action, "done", "It was reset.")
+    assert device_actions(node.pk) == []
+    device = Device.objects.get()
+    assert device.isolated_at is not None
+    assert "watched" in (why_device_is_out(device, now=timezone.now()) or "")
+    heal(later=30)
+    assert Device.objects.get().isolated_at is not None
+    heal(later=90)
+    assert Device.objects.get().isolated_at is None
+    kinds = AuditEvent.objects.order_by("pk").values_list("action", flat=True)
+    assert [kind for kind in kinds if kind.startswith(("healing", "device.i", "device.g"))] == [
+        "device.isolated", "healing.decided", "healing.started", "healing.ended", "device.given_back",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("hardware")
+def test_a_failed_reset_is_followed_by_a_restart_of_the_node_which_is_over_with_its_new_boot_id() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, an_xid(1, 48))
+    heal()
+    say(node, HealingAction.objects.get(), "failed", "Process 12 still holds it.")
+    heal()
+    reboot = HealingAction.objects.get(action="reboot")
+    assert Node.objects.get().cordoned
+    (row,) = device_actions(node.pk)
+    assert (row.action, row.stable_id) == ("reboot", "")
+    say(node, reboot, "running", "It restarts.")
+    services.apply_hello(node.pk, a_hello(node.name, a_device("gpu-0"), boot_id="second"))
+    with transaction.atomic():
+        changes = Changes()
+        healing_services.end_reboots(Node.objects.get(), actor=SYSTEM, changes=changes)
+        changes.publish()
+    reboot.refresh_from_db()
+    assert (reboot.state, reboot.outcome) == ("done", "The node has restarted.")
+    assert not Node.objects.get().cordoned
+    heal(later=90)
+    assert Device.objects.get().isolated_at is None
+
+
+@pytest.mark.usefixtures("hardware")
+def test_a_cordon_of_a_person_outlasts_a_restart() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    services.set_node_cordoned(node.pk, True, actor=SYSTEM)
+    tell(node, an_xid(1, 79))
+    heal()
+    action = HealingAction.objects.get(action="reboot")
+    healing_services.end_overdue_action(action.pk, actor=SYSTEM)
+    action.refresh_from_db()
+    assert action.state == HealingActionState.FAILED
+    assert Node.objects.get().cordoned
+
+
+@pytest.mark.shows("P15")
+def test_a_person_takes_a_device_out_and_only_a_person_gives_it_back() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    instance = a_running_instance(node)
+    device = Device.objects.get()
+    device_isolation.isolate_device(device.pk, reason="A fan is loud.", move_instances=True, actor=SYSTEM)
+    instance.refresh_from_db()
+    assert instance.desire == InstanceDesire.STOPPED
+    heal(later=86_400)
+    device.refresh_from_db()
+    assert device.isolated_by == "person"
+    assert "person" in (why_device_is_out(device, now=timezone.now()) or "")
+    device_isolation.give_back_device(device.pk, reason="It was replaced.", actor=SYSTEM)
+    device.refresh_from_db()
+    assert (device.isolated_at, device.isolated_by) == (None, "")
+    assert why_device_is_out(device, now=timezone.now()) is None
+
+
+@pytest.mark.usefixtures("hardware")
+def test_a_device_is_not_given_back_while_something_is_done_about_it() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, an_xid(1, 48))
+    heal()
+    with pytest.raises(Conflict):
+        device_isolation.give_back_device(Device.objects.get().pk, reason="", actor=SYSTEM)
+
+
+def test_an_operators_rule_counts_before_the_catalogue_until_it_is_dropped() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    xid_rules.set_xid_rule(48, action="ignore", note="known firmware", provenance="runbook 12", actor=SYSTEM)
+    assert overrides()[48].provenance == "runbook 12"
+    tell(node, an_xid(1, 48))
+    heal()
+    assert not HealingAction.objects.exists()
+    assert "runbook 12" in DeviceEvent.objects.get().verdict
+    with pytest.raises(InvalidInput):
+        xid_rules.set_xid_rule(48, action="merge_48", actor=SYSTEM)
+    xid_rules.drop_xid_rule(48, actor=SYSTEM)
+    assert not XidRule.objects.exists()
+    tell(node, an_xid(2, 48))
+    heal()
+    assert HealingAction.objects.filter(action="isolate").exists()
+
+
+def test_a_leader_that_was_superseded_heals_nothing() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    a_running_instance(node, pid=70)
+    tell(node, an_xid(1, 31, pid="70"))
+    raise_fence(Fence("controller", 9))
+    with pytest.raises(Superseded):
+        heal(fence=Fence("controller", 8))
+    assert not HealingAction.objects.exists()
+    assert not DeviceEvent.objects.get().decided
+
+
+def test_an_unknown_device_or_instance_of_another_node_is_left_alone() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    other = an_online_node(a_device("gpu-9"), name="node-2")
+    elsewhere = a_running_instance(other, pid=70)
+    tell(node, an_xid(1, 31, pid="70"))
+    heal()
+    elsewhere.refresh_from_db()
+    assert elsewhere.desire == InstanceDesire.RUNNING
+    assert isinstance(elsewhere.pk, UUID)
