@@ -15,6 +15,7 @@ from core.clock import Clock
 from core.epochs import Section, current_epoch
 from gpupool import services
 from gpupool.controller.act import carry_out, unless_overtaken
+from gpupool.controller.healing import keep_healing
 from gpupool.controller.prober import Target, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
 from gpupool.controller.world import list_connected_nodes, read_world
@@ -76,6 +77,10 @@ class Controller:
                 group.create_task(self._keep_reconciling(fence), name="reconcile")
                 group.create_task(self._keep_probing(fence), name="probe")
                 group.create_task(self._keep_bringing_back(fence), name="bring back")
+                healing = keep_healing(
+                    fence, clock=self._clock, in_thread=_in_thread, mass_failure=lambda: self._braked
+                )
+                group.create_task(healing, name="heal")
         except BaseExceptionGroup as errors:
             if errors.subgroup(Superseded) is not None:
                 raise Superseded(LEADER_NAME) from errors
