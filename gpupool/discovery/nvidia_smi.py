@@ -17,11 +17,12 @@ from core.clock import Clock
 from gpupool.discovery.base import Inventory
 from gpupool.discovery.host import host_id
 from gpupool.discovery.nvidia_reading import GpuReading, NvmlReading
-from gpupool.discovery.nvidia_smi_links import add_links, parse_matrix, parse_nvlink_status
+from gpupool.discovery.nvidia_smi_links import add_links, parse_nvlink_status
 from gpupool.discovery.nvidia_smi_report import ReportError, parse_xml
 from gpupool.discovery.nvidia_smi_text import QUERY, Listed, parse_list, parse_query_gpu, parse_table
 from gpupool.discovery.nvidia_smi_tree import LARGEST_REPORT_BYTES
 from gpupool.discovery.nvidia_view import devices, without_telemetry
+from gpupool.discovery.topology import matrix
 
 _LINKS_EVERY_SECONDS: Final = 300.0
 _ABSENT_REST_SECONDS: Final = 60.0
@@ -84,8 +85,8 @@ class NvidiaSmiSource:
             _name_instances(reading.gpus, parse_list(await self._ask("-L")))
         if len(reading.gpus) > 1:
             with contextlib.suppress(SmiFailed):  # GPUs are worth having without the ways between them
-                matrix, status = await self._topology()
-                add_links(reading.gpus, parse_matrix(matrix), parse_nvlink_status(status))
+                cells, status = await self._topology()
+                add_links(reading.gpus, matrix(cells), parse_nvlink_status(status))
         return reading
 
     async def _report(self) -> NvmlReading:
@@ -100,8 +101,8 @@ class NvidiaSmiSource:
     async def _topology(self) -> tuple[str, str]:
         now = self._clock.monotonic()
         if self._links is None or now >= self._links[0]:
-            matrix = await self._ask("topo", "-m")
-            self._links = (now + _LINKS_EVERY_SECONDS, matrix, await self._ask("nvlink", "-s"))
+            cells = await self._ask("topo", "-m")
+            self._links = (now + _LINKS_EVERY_SECONDS, cells, await self._ask("nvlink", "-s"))
         return self._links[1], self._links[2]
 
     async def _ask(self, *arguments: str) -> str:

@@ -6,28 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpupool.discovery.nvidia_reading import GpuReading, NvLinkReading, PeerReading
-from gpupool.discovery.tolerant import plain, whole
+from gpupool.discovery.tolerant import plain
+from gpupool.discovery.topology import Matrix
 
-_GPU: Final = re.compile(r"^GPU(\d+)$")
-_WORD: Final = re.compile(r"^(?:X|SYS|NODE|PHB|PXB|PIX|NV\d+)$")
 _NVLINKS: Final = re.compile(r"^NV(\d+)$")
 _HEAD: Final = re.compile(r"^GPU (\d+): (.+?) \(UUID: (\S+)\)")
 _LINK: Final = re.compile(r"^\s+Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?(inactive)>?)", re.IGNORECASE)
 _CAPABILITY: Final = re.compile(r"^\s+Link (\d+), (.+?): (true|false)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """The matrix of `topo -m`: the words between GPUs, both ways, and where each GPU is."""
-
-    words: Mapping[tuple[int, int], str]  # NV12, PIX, PXB, PHB, NODE, SYS
-    cpu_affinity: Mapping[int, str]
-    numa_node: Mapping[int, int]
-
-    @property
-    def gpus(self) -> frozenset[int]:
-        """Numbers of the GPUs that have a row."""
-        return frozenset(self.cpu_affinity)
 
 
 @dataclass(slots=True)
@@ -39,34 +24,6 @@ class LinkStatus:
     uuid: str
     links: list[NvLinkReading] = field(default_factory=list)
     note: str = ""
-
-
-def parse_matrix(text: str) -> Matrix:
-    """`nvidia-smi topo -m`. Rows and columns of network cards are passed over."""
-    found: dict[tuple[int, int], str] = {}
-    affinity: dict[int, str] = {}
-    numa: dict[int, int] = {}
-    columns: list[str] = []
-    for line in plain(text).splitlines():
-        cells = [cell.strip() for cell in line.split("\t")]
-        if not columns:
-            if any(_GPU.match(cell) for cell in cells[1:2]):
-                columns = cells[1:]
-            continue
-        row = _GPU.match(cells[0])
-        if row is None:
-            continue
-        gpu = int(row[1])
-        values = dict(zip(columns, cells[1:], strict=False))
-        affinity[gpu] = values.get("CPU Affinity", "")
-        node = whole(values.get("NUMA Affinity"))
-        if node is not None:
-            numa[gpu] = node
-        for column, word in values.items():
-            other = _GPU.match(column)
-            if other is not None and _WORD.match(word) and int(other[1]) != gpu:
-                found[gpu, int(other[1])] = word
-    return Matrix(found, affinity, numa)
 
 
 def parse_nvlink_status(text: str) -> tuple[LinkStatus, ...]:
@@ -100,7 +57,7 @@ def parse_nvlink_capabilities(text: str) -> dict[str, dict[int, dict[str, bool]]
     return found
 
 
-def add_links(gpus: list[GpuReading], matrix: Matrix, status: tuple[LinkStatus, ...]) -> None:
+def add_links(gpus: list[GpuReading], topology: Matrix, status: tuple[LinkStatus, ...]) -> None:
     """Write into readings how the GPUs reach each other.
 
     The matrix says how many NVLinks join two GPUs. Where as many lead from a GPU to each of several others as it
@@ -110,20 +67,16 @@ def add_links(gpus: list[GpuReading], matrix: Matrix, status: tuple[LinkStatus, 
     speeds = {each.uuid: each.links for each in status}
     for index, gpu in wholes.items():
         if gpu.numa_node is None:
-            gpu.numa_node = matrix.numa_node.get(index)
-        links = speeds.get(gpu.uuid or "", [])
-        joined = {
-            other: int(match[1])
-            for (one, other), word in matrix.words.items()
-            if one == index and other in wholes and (match := _NVLINKS.match(word)) is not None
-        }
-        up = [link for link in links if link.active]
+            gpu.numa_node = topology.numa.get(f"GPU{index}")
+        words = {other: topology.cells.get((f"GPU{index}", f"GPU{other}"), "") for other in wholes if other != index}
+        joined = {other: int(match[1]) for other, word in words.items() if (match := _NVLINKS.match(word)) is not None}
+        up = [link for link in speeds.get(gpu.uuid or "", []) if link.active]
         switched = bool(up) and sum(joined.values()) > len(up)
         gpu.nvlinks = _placed(up, joined, wholes, switched=switched)
         gpu.peers = [
             PeerReading(index=other, level=word)
-            for (one, other), word in sorted(matrix.words.items())
-            if one == index and other in wholes and not _NVLINKS.match(word)
+            for other, word in sorted(words.items())
+            if word in ("PIX", "PXB", "PHB", "NODE", "SYS")
         ]
 
 

@@ -50,7 +50,9 @@ def _reading(report: Field) -> NvmlReading:
     # The report goes by PCI address, nvidia-smi numbers GPUs by it: the order here is the index there.
     gpus = [found for index, gpu in enumerate(report.all("gpu")) for found in _gpu(gpu, index)]
     return NvmlReading(
-        gpus=gpus, driver_version=report.text("driver_version"), cuda_version=report.text("cuda_version")
+        gpus=gpus,
+        driver_version=report.text("kmd_version", "driver_version"),  # since 610 the second is deprecated, and says so
+        cuda_version=report.text("cuda_umd_version", "cuda_version"),
     )
 
 

@@ -14,7 +14,7 @@ from gpupool.discovery.tolerant import number, plain, share, size_bytes, whole, 
 
 _LISTED: Final = re.compile(r"^GPU (\d+): (.+?) \(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _LISTED_MIG: Final = re.compile(r"^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)\s]+)\)")
-_VERSIONS: Final = re.compile(r"Driver Version:\s*([\d.]+)(?:.*?CUDA(?: UMD)? Version:\s*([\d.]+))?")
+_VERSIONS: Final = re.compile(r"(?:Driver|KMD) Version:\s*([\d.]+)(?:.*?CUDA(?: UMD)? Version:\s*([\d.]+))?")
 _ROW: Final = re.compile(r"^\|\s+(\d+)\s+(.+?)\s+(?:On|Off|N/A)\s+\|\s+([0-9A-Fa-f]{4,8}:\S+)\s+\S+\s+\|\s+(\S+)\s+\|")
 _USE: Final = re.compile(
     r"^\|\s*(\S+)\s+(\S+)\s+P?\S*\s+(\S+)\s*/\s*(\S+)\s+\|\s*(\S+)\s*/\s*(\S+)\s+\|\s*(\S+)\s+\S.*\|"

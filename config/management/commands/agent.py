@@ -25,6 +25,7 @@ from gpupool.agent.processes import clean_environment
 from gpupool.agent.state import AgentAlreadyRuns
 from gpupool.agent.workshop import Timings
 from gpupool.discovery.base import DeviceSource
+from gpupool.discovery.fabric_manager import FabricManagerLog
 from gpupool.discovery.host import HostSource
 from gpupool.discovery.nvidia import nvidia_source
 
@@ -91,6 +92,8 @@ async def _run(node_settings: NodeSettings, memory_share: float, dcgm_url: str |
             env=clean_environment(os.environ),
             clock=SystemClock(),
             exporter=exporter_fetch(dcgm_url) if dcgm_url else None,
+            topology_file=os.environ.get("NCCL_TOPO_FILE", ""),
         ),
+        FabricManagerLog(),
     ]
     await NodeAgent(node_settings, sources).run(stop)
