@@ -9,6 +9,7 @@ from gpupool.discovery.base import Device
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of
 from gpupool.discovery.reading import Reading, joined, named_links
 from gpupool.discovery.tool_source import Told, ToolSource
+from gpupool.discovery.topology import with_pcie
 
 
 def amd_source(*, env: Mapping[str, str], clock: Clock, root: Path = Path("/")) -> ToolSource:
@@ -18,7 +19,9 @@ def amd_source(*, env: Mapping[str, str], clock: Clock, root: Path = Path("/")) 
 
 def devices(told: Told, node_id: str) -> Sequence[Device]:
     """Every GPU, and every part of a divided one."""
-    return named_links(amd_partitions.devices(readings(told), node_id))
+    found = readings(told)
+    paths = {reading.pci_address: reading.path for reading in found if reading.pci_address and reading.path}
+    return with_pcie(named_links(amd_partitions.devices(found, node_id)), paths)
 
 
 def readings(told: Told) -> list[Reading]:

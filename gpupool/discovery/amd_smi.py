@@ -176,8 +176,14 @@ def _topology(found: Mapping[int, Reading], text: str) -> None:
             address = pci_address(entry.get("bdf")) or (peer.pci_address if peer is not None else "")
             if kind is None or not address or words(entry.get("link_status")).upper() == "DISABLED":
                 continue
+            kind = farther(kind, number(entry.get("num_hops")))
             links.append(Link(peer=address, kind=kind, bandwidth_bytes=_bandwidth(entry.get("bandwidth"))))
         reading.links = tuple(links)
+
+
+def farther(kind: LinkType, hops: float | None) -> LinkType:
+    """By way of one processor there are two hops; of two processors, three."""
+    return LinkType.SYSTEM if kind is LinkType.PCIE_HOST and hops is not None and hops > 2 else kind
 
 
 def _bandwidth(text: object) -> int | None:

@@ -34,6 +34,7 @@ def _reading(index: int, files: Files) -> Reading:
     reading.host_visible_bytes = whole(files.get("mem_info_gtt_total"))
     reading.utilization = share(files.get("gpu_busy_percent"))
     reading.numa_node = numa_node(files)
+    reading.path = tuple(part for part in files.get("path", "").split("/") if part)
     reading.compute_partition = words(files.get("current_compute_partition")).upper()
     reading.memory_partition = words(files.get("current_memory_partition")).upper()
     _hwmon(reading, files)

@@ -21,7 +21,8 @@ _CARD_FILES: Final = ("gt_cur_freq_mhz", "gt_act_freq_mhz", "lmem_total_bytes", 
 _LARGEST: Final = 4096
 
 Files = Mapping[str, str]
-"""Contents by path below the card's device folder; `address` and `driver` are of the links, `card` is its name."""
+"""Contents by path below the card's device folder. `address`, `driver` and `path` (from the root of its PCI tree down)
+are of links, `card` is its name."""
 
 
 def cards(root: Path, vendor: str) -> list[dict[str, str]]:
@@ -40,6 +41,7 @@ def _card(card: Path, device: Path) -> Iterator[tuple[str, str]]:
     real = device.resolve()
     if real.name != "device":
         yield "address", real.name
+        yield "path", "/".join(part for part in real.parts if part.startswith("pci") or part.count(":") == 2)
     driver = device / "driver"
     if driver.exists():
         yield "driver", driver.resolve().name

@@ -2,25 +2,23 @@
 
 import os
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import psutil
+from msgspec.structs import replace
 
-from gpupool.discovery.base import Device, Inventory
+from gpupool.discovery.base import Device, Inventory, MemoryRegion
+from gpupool.discovery.cpu import capability, processor, tags
+from gpupool.discovery.memory import HostMemory as HostMemory
+from gpupool.discovery.memory import host_memory as host_memory
+from gpupool.discovery.memory_classes import region
+from gpupool.discovery.numa import NumaNode, node_facts, numa_nodes
+from gpupool.discovery.reading import traceable_id
+from gpupool.discovery.uma import UMA_GPU_SHARE, Unity, machine_model, unity
 
-_UNLIMITED: Final = 1 << 60  # cgroup v1 writes a huge number where there is no limit
-
-
-@dataclass(frozen=True, slots=True)
-class HostMemory:
-    """Bytes; None where the machine does not say."""
-
-    total: int | None  # physical memory, or a control group's limit below it
-    available: int | None  # what could be used now without swapping
-    limited_by: str = ""  # the control group file that sets `total`, when one does
+_ALIKE: Final = 0.1
 
 
 class HostSource:
@@ -34,37 +32,84 @@ class HostSource:
         cpu_percent: Callable[[], float | None] | None = None,
     ) -> None:
         """`memory_share` (0 to 1) of the memory may be claimed. `root` is another file system in tests."""
-        self._share = memory_share
         self._root = root
         self._cpu_percent = cpu_percent or _cpu_percent
-        self._stable_id = f"cpu-{host_id(root)}"
         self._name = cpu_model(root)
         self._cores = usable_cores()
+        model = machine_model(root)
+        # On a board with one memory for CPU and GPU, both are devices and share what may be claimed.
+        self._one_pool = unity("", model) is Unity.ONE_POOL
+        self._share = min(memory_share, 1 - UMA_GPU_SHARE) if self._one_pool else memory_share
+        node_id = host_id(root)
+        known, self._nodes = processor(_read(root / "proc/cpuinfo")), numa_nodes(root)
+        facts = {
+            "cores": str(self._cores),
+            "architecture": platform.machine(),
+            "machine": model,
+            "sockets": str(known.sockets or ""),
+            "boot_id": _read(root / "proc/sys/kernel/random/boot_id"),
+            "dmi_uuid_prefix": dmi_prefix(root),
+            **node_facts(self._nodes),
+        }
+        self._device = Device(
+            stable_id=f"cpu-{node_id}",
+            kind="cpu",
+            vendor="host",
+            name=self._name,
+            index=0,
+            facts={key: value for key, value in facts.items() if value},
+            traceable_id=traceable_id(self._name, "cpu", None, node_id),
+            tags=tags(known),
+            capability=capability(known, machine=platform.machine(), cores=self._cores),
+        )
 
     async def probe(self) -> Inventory:
         memory = host_memory(self._root)
         percent = self._cpu_percent()
-        facts = {"cores": str(self._cores), "architecture": platform.machine()}
+        facts = dict(self._device.facts)
         if memory.total is not None:
             facts["memory_total_bytes"] = str(memory.total)
         if memory.available is not None:
             facts["memory_available_bytes"] = str(memory.available)
         if memory.limited_by:
             facts["memory_limited_by"] = memory.limited_by
-        device = Device(
-            stable_id=self._stable_id,
-            kind="cpu",
-            vendor="host",
-            name=self._name,
-            index=0,
+        device = replace(
+            self._device,
             memory_bytes=None if memory.total is None else int(memory.total * self._share),
             utilization=None if percent is None else min(1.0, max(0.0, percent / 100)),
+            regions=host_regions(memory.total, self._nodes, one_pool=self._one_pool),
             facts=facts,
         )
         return Inventory((device,))
 
     async def close(self) -> None:
         return None
+
+
+def host_regions(
+    total_bytes: int | None, nodes: Sequence[NumaNode] = (), *, one_pool: bool = False
+) -> tuple[MemoryRegion, ...]:
+    """Host memory: one region for each NUMA node, the first the nearest; and what GPUs may map of it, pinned.
+
+    Where the nodes' sizes are not those of all memory (a control group, a virtual machine), it is one region.
+    """
+    if one_pool:
+        return (region("lpddr_uma", total_bytes),)
+    sized = [node.memory_bytes for node in nodes if node.memory_bytes is not None and node.cpus]
+    if total_bytes is None or abs(sum(sized) - total_bytes) > _ALIKE * total_bytes:
+        sized = []
+    regions: list[MemoryRegion] = []
+    base = 0
+    for at, size in enumerate(sized or [total_bytes]):
+        regions.append(region("ddr" if at == 0 else "ddr_remote", size, base=base))
+        base += size or 0
+    return (*regions, region("pinned_pcie", total_bytes))
+
+
+def dmi_prefix(root: Path = Path("/")) -> str:
+    """The first eight characters of the DMI product UUID; empty where it cannot be read or was never filled in."""
+    value = _read(root / "sys/class/dmi/id/product_uuid").lower()
+    return value.replace("-", "")[:8] if value and value in host_id(root) else ""
 
 
 def host_id(root: Path = Path("/")) -> str:
@@ -95,74 +140,9 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def host_memory(root: Path = Path("/")) -> HostMemory:
-    """Memory of the machine, or of the control group that confines this process where that is less."""
-    total, available = _meminfo(root)
-    if total is None and root == Path("/"):
-        memory = psutil.virtual_memory()  # not Linux
-        total, available = int(memory.total), int(memory.available)
-    limit, used, file = _tightest_group(root)
-    if limit is None or (total is not None and limit >= total):
-        return HostMemory(total, available)
-    left = None if used is None else max(0, limit - used)
-    if left is not None:
-        available = left if available is None else min(left, available)
-    return HostMemory(limit, available, limited_by=file)
-
-
-def _meminfo(root: Path) -> tuple[int | None, int | None]:
-    values: dict[str, int] = {}
-    for line in _read(root / "proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        fields = rest.split()
-        if len(fields) == 2 and fields[1] == "kB" and fields[0].isdigit():
-            values[name] = int(fields[0]) * 1024
-    return values.get("MemTotal"), values.get("MemAvailable")
-
-
-def _tightest_group(root: Path) -> tuple[int | None, int | None, str]:
-    """(limit, use, file) of the smallest memory limit on the way from our control group up to the root."""
-    tightest: tuple[int | None, int | None, str] = (None, None, "")
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        hierarchy, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if hierarchy == "0" and not controllers:
-            base, limit_file, use_file = root / "sys/fs/cgroup", "memory.max", "memory.current"
-        elif "memory" in controllers.split(","):
-            base, limit_file, use_file = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        group = base / path.strip().lstrip("/")
-        while True:
-            limit = _number(group / limit_file)
-            if limit is not None and limit < _UNLIMITED and (tightest[0] is None or limit < tightest[0]):
-                tightest = (limit, _in_use(group, use_file), str(group / limit_file))
-            if group == base or base not in group.parents:
-                break
-            group = group.parent
-    return tightest
-
-
-def _in_use(group: Path, use_file: str) -> int | None:
-    """What the group uses and cannot drop: its use counts page cache too."""
-    used = _number(group / use_file)
-    if used is None:
-        return None
-    for line in _read(group / "memory.stat").splitlines():
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file") and value.isdigit():
-            return max(0, used - int(value))
-    return used
-
-
 def _cpu_percent() -> float | None:
     # The first call measures nothing and says 0.0; since then, or since the last call, afterwards.
     return psutil.cpu_percent(interval=None)
-
-
-def _number(path: Path) -> int | None:
-    text = _read(path)
-    return int(text) if text.isdigit() else None
 
 
 def _read(path: Path) -> str:

@@ -15,7 +15,7 @@ from gpupool.discovery.gpu_catalogue import architecture_of, name_of
 from gpupool.discovery.memory_classes import gpu_regions
 from gpupool.discovery.reading import Reading, device_of, joined, named_links
 from gpupool.discovery.tool_source import Told, ToolSource
-from gpupool.discovery.topology import Matrix, matrix
+from gpupool.discovery.topology import Matrix, matrix, with_pcie
 
 
 def intel_source(*, env: Mapping[str, str], clock: Clock, root: Path = Path("/")) -> ToolSource:
@@ -37,7 +37,8 @@ def devices(told: Told, node_id: str) -> Sequence[Device]:
         reading.name = reading.name or name_of(reading.device_id)
         reading.architecture = reading.architecture or architecture_of(reading.name, reading.device_id)
         made.extend(_devices(reading, told, node_id))
-    return named_links(_with_links(made, between))
+    paths = {reading.pci_address: reading.path for reading in found if reading.pci_address and reading.path}
+    return with_pcie(named_links(_with_links(made, between)), paths)
 
 
 def _devices(reading: Reading, told: Told, node_id: str) -> Iterator[Device]:

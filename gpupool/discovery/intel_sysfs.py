@@ -28,6 +28,7 @@ def _reading(index: int, files: Files) -> Reading:
     if reading.memory_bytes is not None and available is not None:
         reading.memory_used_bytes = max(0, reading.memory_bytes - available)
     reading.numa_node = numa_node(files)
+    reading.path = tuple(part for part in files.get("path", "").split("/") if part)
     tiles = [name for name in files if name.startswith("tile") and name.endswith("/physical_vram_size_bytes")]
     reading.tiles = len(tiles) or None
     measured = {

@@ -14,7 +14,8 @@ from gpupool.discovery.memory_classes import COPY_ONLY, gpu_regions
 T = TypeVar("T")
 
 _LONGEST_FACT: Final = 200
-_VENDORS: Final = frozenset({"AMD", "Intel(R)", "Intel", "NVIDIA"})
+_VENDORS: Final = frozenset({"AMD", "Intel", "NVIDIA"})
+_SIGNS: Final = re.compile(r"\((?:R|TM)\)|[\[\]]")
 _IN_BRACKETS: Final = re.compile(r"\[([^\]x]+)\]")  # Arcturus GL-XL [Instinct MI100]
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")  # ids are parts of addresses and keys
 
@@ -41,6 +42,7 @@ class Reading(msgspec.Struct, kw_only=True):
     partition_id: int | None = None
     tiles: int | None = None
     trouble: str = ""
+    path: tuple[str, ...] = ()  # from the root of its PCI tree down
     facts: dict[str, str] = {}
     telemetry: dict[str, float] = {}
     processes: tuple[DeviceProcess, ...] = ()
@@ -87,7 +89,7 @@ def _match(known: Sequence[Reading], other: Reading) -> int | None:
 def traceable_id(name: str, pci_address: str, index: int | None, node_id: str) -> str:
     """Model, PCI address and the node's identity: `Instinct_MI300X_0000:26:00.0_abc123de`. See host.host_id."""
     marketed = _IN_BRACKETS.search(name)
-    words = (marketed[1] if marketed is not None else name).split()
+    words = _SIGNS.sub("", marketed[1] if marketed is not None else name).split()
     model = _UNFIT.sub("-", "_".join(word for word in words if word not in _VENDORS)).strip("-_") or "GPU"
     place = pci_address or (f"index{index}" if index is not None else "unplaced")
     return f"{model}_{place}_{node_id.replace('-', '')[:8]}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
-from gpupool.discovery.amd_smi import unique_id
+from gpupool.discovery.amd_smi import farther, unique_id
 from gpupool.discovery.base import DeviceProcess, Link, LinkType
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of, plain_id
 from gpupool.discovery.reading import Reading
@@ -186,14 +186,12 @@ def _clock(value: object) -> float | None:
 def _system(found: Mapping[int, Reading], system: Mapping[str, object]) -> None:
     driver = words(system.get("Driver version"))
     links: dict[int, list[Link]] = {}
-    for name, value in system.items():
-        match = _PAIR.match(str(name))
-        if match is None or match[1].lower() != "link type":
-            continue
-        kind = _LINK_TYPES.get(words(value).upper())
-        one, other = int(match[2]), int(match[3])
+    pairs = {(m[1].lower(), int(m[2]), int(m[3])): value for name, value in system.items() if (m := _PAIR.match(name))}
+    for (what, one, other), value in pairs.items():
+        kind = _LINK_TYPES.get(words(value).upper()) if what == "link type" else None
         if kind is None or one not in found or other not in found:
             continue
+        kind = farther(kind, number(pairs.get(("hops", one, other))))
         links.setdefault(one, []).append(Link(peer=found[other].pci_address, kind=kind))
         links.setdefault(other, []).append(Link(peer=found[one].pci_address, kind=kind))
     for index, reading in found.items():

@@ -78,13 +78,6 @@ PLANS: Final[Mapping[str, Plan]] = MappingProxyType(
             },
             beside={},
         ),
-        "pci": Plan(
-            title="PCI",
-            pci_vendor="",
-            driver="",
-            tools={"lspci": _each("lspci", lspci=(("-D", "-nn", "-vv"), _SLOWLY))},
-            beside={},
-        ),
     }
 )
 

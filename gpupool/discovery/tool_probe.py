@@ -138,8 +138,7 @@ def main() -> None:
     runner = Runner(plan, vendor, env=os.environ, now=time.monotonic)
     for _ in sys.stdin:
         answer = runner.answer()
-        if plan.pci_vendor:
-            answer.cards = cards(root, plan.pci_vendor)
+        answer.cards = cards(root, plan.pci_vendor)
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace
+
 from gpupool.discovery.base import Device, Link, LinkType
 from gpupool.discovery.tolerant import plain
 
@@ -233,3 +235,25 @@ def pcie_kind(one: Iterable[str], other: Iterable[str], numa: tuple[int | None, 
     if common == 1:
         return LinkType.PCIE_HOST
     return LinkType.NUMA if numa[0] == numa[1] else LinkType.SYSTEM
+
+
+def with_pcie(devices: Iterable[Device], paths: Mapping[str, tuple[str, ...]]) -> tuple[Device, ...]:
+    """The devices with links over PCIe to each other by their ways in the tree (by PCI address).
+
+    A link of another kind is nearer and stays; one over PCIe that a tool told less exactly is replaced.
+    """
+    made = tuple(devices)
+    wholes = [device for device in made if device.pci_address in paths and not device.partition_of]
+    ways = (LinkType.PCIE_SWITCH, LinkType.PCIE_HOST, LinkType.NUMA, LinkType.SYSTEM)
+    added: dict[str, tuple[Link, ...]] = {}
+    for device in wholes:
+        links = {link.peer: link for link in device.links}
+        for peer in wholes:
+            known = links.get(peer.stable_id)
+            if peer is device or (known is not None and known.kind not in ways):
+                continue
+            numa = (device.numa_node, peer.numa_node)
+            kind = pcie_kind(paths[device.pci_address], paths[peer.pci_address], numa)
+            links[peer.stable_id] = Link(peer=peer.stable_id, kind=kind)
+        added[device.stable_id] = tuple(links.values())
+    return tuple(replace(device, links=added.get(device.stable_id, device.links)) for device in made)

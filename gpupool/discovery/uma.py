@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.discovery.base import MemoryRegion
-from gpupool.discovery.host import host_memory
+from gpupool.discovery.memory import host_memory
 from gpupool.discovery.memory_classes import gpu_regions, region
 
 
@@ -54,6 +54,7 @@ class UnifiedMemory:
 
 def unity(gpu_name: str, machine: str = "") -> Unity:
     """By the names of the GPU and of the machine. Only what is known to be one is called so."""
+    gpu_name, machine = gpu_name.replace("_", " "), machine.replace("_", " ")  # NVIDIA_DGX_Spark
     if _COHERENT_NAMES.search(gpu_name):
         return Unity.COHERENT
     if _ONE_POOL_NAMES.search(gpu_name):
