@@ -250,7 +250,8 @@ def list_devices_overview() -> list[DeviceOverview]:
 
 
 def _schedulable(device: Device, reserved: int) -> int | None:
-    if not device.present or device.node.cordoned or device.node.state != "online" or device.health != "ok":
+    node = device.node
+    if not device.present or node.cordoned or node.maintenance or node.state != "online" or device.health != "ok":
         return 0
     return None if device.memory_bytes is None else max(0, device.memory_bytes - reserved)
 

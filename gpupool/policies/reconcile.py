@@ -5,7 +5,7 @@ instances count until a grace has passed, a failed one is left to its agent's ow
 When most of the fleet falls silent at once, the fault is more likely here than there: nothing is moved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -70,6 +70,7 @@ class NodeView:
     connected: bool
     alive: bool
     ever_connected: bool = True
+    maintenance: bool = False  # what runs there moves away
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +165,12 @@ def reconcile(world: World, rules: Rules) -> Plan:
             instance = replace(instance, state=State.UNKNOWN, since=world.now)
         instances.append(instance)
     waiting: list[InstanceView] = []
+    leaving = {node.node_id for node in world.nodes if node.maintenance}
     for version in world.versions:
         own = [instance for instance in instances if instance.version_id == version.version_id and instance.wanted]
-        wanted_actions, kept = _keep_replicas(version, own, world.now, rules, mass_failure=mass_failure, due=due)
+        wanted_actions, kept = _keep_replicas(
+            version, own, world.now, rules, mass_failure=mass_failure, due=due, leaving=leaving
+        )
         actions += wanted_actions
         waiting += [instance for instance in kept if instance.state == State.REQUESTED]
     actions += _place_waiting(waiting, world)
@@ -195,13 +199,17 @@ def _keep_replicas(
     *,
     mass_failure: bool,
     due: list[float],
+    leaving: Collection[UUID] = (),
 ) -> tuple[list[Action], list[InstanceView]]:
     """Actions for one version, and the instances that stay."""
     actions: list[Action] = []
     counted: list[InstanceView] = []
+    moving: list[InstanceView] = []  # still serving, and replaced elsewhere first
     for instance in own:
         if version.replicas == 0:
             actions.append(Stop(instance.instance_id, f"No instance of {version.label} is wanted any more."))
+        elif instance.state in COMING_OR_UP and instance.node_id in leaving:
+            moving.append(instance)
         elif instance.state in COMING_OR_UP:
             counted.append(instance)
         elif instance.state == State.UNKNOWN:
@@ -216,6 +224,7 @@ def _keep_replicas(
                 due.append(over_at)
             else:
                 actions.append(Stop(instance.instance_id, f"Replaced after it failed: {instance.reason}"))
+    actions += _leave(moving, version, ready_elsewhere=sum(one.state in _SERVES for one in counted))
     surplus = len(counted) - version.replicas
     if surplus > 0:
         by_value = sorted(counted, key=_keeping_order)
@@ -234,6 +243,15 @@ def _keep_replicas(
     return actions, counted
 
 
+def _leave(moving: Sequence[InstanceView], version: VersionView, *, ready_elsewhere: int) -> list[Action]:
+    """What ends on nodes in maintenance: all that does not serve, and the rest as others serve in its place."""
+    serving = sorted((one for one in moving if one.state in _SERVES), key=_keeping_order)
+    kept = serving[: max(0, version.replicas - ready_elsewhere)]
+    reason = "Its node is in maintenance."
+    return [Stop(one.instance_id, reason) for one in moving if one not in kept]
+
+
+_SERVES = frozenset({State.READY, State.ASLEEP})
 _VALUE = {State.READY: 0, State.ASLEEP: 1, State.WARMING: 2, State.LOADING: 3, State.STAGING: 4, State.PLACING: 5}
 
 

@@ -18,6 +18,7 @@ from tenants.services import InvalidInput, record_audit
 TOKEN_PREFIX: Final = "gn-"  # noqa: S105  # a prefix, not a secret
 _TOKEN_BYTES: Final = 32
 _MAX_TOKEN_LENGTH: Final = 200
+_LONGEST_REASON: Final = 500
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,118}[A-Za-z0-9])?")
 
 
@@ -92,5 +93,28 @@ def set_node_cordoned(node_id: UUID, cordoned: bool, *, actor: Actor) -> Node:
         node.cordoned = cordoned
         node.save(update_fields=["cordoned"])
         record_audit("node.cordoned" if cordoned else "node.uncordoned", subject=node, actor=actor)
+        bump_epoch(Section.POOL, node.pk)
+    return node
+
+
+@transaction.atomic
+def set_node_maintenance(node_id: UUID, maintenance: bool, *, reason: str = "", actor: Actor) -> Node:
+    """Take a node out of service for a while, or back: nothing new is placed there, and what runs there moves away.
+
+    Each instance ends once another serves elsewhere in its place; where there is no room, it goes on serving. Being
+    cordoned is its own matter and stays as it is. Raises Node.DoesNotExist; InvalidInput without a reason.
+    """
+    node = Node.objects.select_for_update().get(pk=node_id)
+    reason = reason.strip()
+    if maintenance and not reason:
+        raise InvalidInput("reason", "Say why: people will ask what this node is out of service for.")
+    if len(reason) > _LONGEST_REASON or "\x00" in reason:
+        raise InvalidInput("reason", f"A reason has at most {_LONGEST_REASON} characters.")
+    before = {"maintenance": node.maintenance, "reason": node.maintenance_reason}
+    after = {"maintenance": maintenance, "reason": reason if maintenance else ""}
+    if before != after:
+        node.maintenance, node.maintenance_reason = maintenance, reason if maintenance else ""
+        node.save(update_fields=["maintenance", "maintenance_reason"])
+        record_audit("node.maintenance_changed", subject=node, actor=actor, before=before, after=after)
         bump_epoch(Section.POOL, node.pk)
     return node

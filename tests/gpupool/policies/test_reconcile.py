@@ -354,3 +354,44 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPool = PoolMachine.TestCase
 TestPool.settings = hypothesis_settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def in_maintenance(number: int) -> NodeView:
+    return replace(a_node(number), maintenance=True)
+
+
+def stopped_and_asked(world: World) -> tuple[list[int], int]:
+    actions = reconcile(world, RULES).actions
+    stopped = [action.instance_id.int for action in actions if isinstance(action, Stop)]
+    return stopped, sum(isinstance(action, Request) for action in actions)
+
+
+def test_what_runs_on_a_node_in_maintenance_is_replaced_elsewhere_first_and_stopped_then() -> None:
+    nodes = (in_maintenance(1), a_node(2))
+    serving = an_instance(1, State.READY, node=1)
+    assert stopped_and_asked(a_world(a_version(1), serving, nodes=nodes)) == ([], 1)
+    coming = an_instance(2, State.LOADING, node=2)
+    assert stopped_and_asked(a_world(a_version(1), serving, coming, nodes=nodes)) == ([], 0)
+    come = replace(coming, state=State.READY)
+    assert stopped_and_asked(a_world(a_version(1), serving, come, nodes=nodes)) == ([1], 0)
+
+
+def test_where_there_is_no_room_elsewhere_it_goes_on_serving() -> None:
+    nodes = (in_maintenance(1), a_node(2))
+    waiting = an_instance(2, State.REQUESTED, node=None)
+    world = a_world(a_version(1), an_instance(1, State.READY, node=1), waiting, nodes=nodes, devices=())
+    assert stopped_and_asked(world) == ([], 0)
+
+
+def test_of_several_as_many_end_as_serve_elsewhere_and_what_does_not_serve_ends_at_once() -> None:
+    nodes = (in_maintenance(1), a_node(2))
+    moving = [an_instance(n, State.READY, node=1, age=float(n)) for n in (1, 2)]
+    elsewhere = an_instance(3, State.READY, node=2)
+    loading = an_instance(4, State.LOADING, node=1)
+    assert stopped_and_asked(a_world(a_version(3), *moving, elsewhere, loading, nodes=nodes)) == ([4], 2)
+    assert stopped_and_asked(a_world(a_version(2), *moving, elsewhere, nodes=nodes)) == ([1], 1)
+
+
+def test_a_node_that_comes_back_from_maintenance_gets_nothing_stopped_that_is_wanted() -> None:
+    both = [an_instance(1, State.READY, node=1), an_instance(2, State.LOADING, node=2)]
+    assert stopped_and_asked(a_world(a_version(1), *both)) == ([2], 0)
