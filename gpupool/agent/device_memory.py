@@ -25,15 +25,17 @@ async def memory_held(engine: Ending, shop: Workshop, family: set[int]) -> str:
     begun = shop.clock.monotonic()
     while held := _held(engine.record, shop, family):
         if shop.clock.monotonic() - begun >= shop.timings.return_deadline:
-            device, count = next(iter(held.items()))
-            engine.log("agent.memory_not_returned", held=held, pids=sorted(family))
-            return f"{device} says that {count} bytes of it are still held by its processes, which have ended."
+            device = next(iter(held))
+            engine.log("agent.memory_not_returned", held=held)
+            pids = ", ".join(map(str, held[device]))
+            return f"{device} still lists memory of its processes {pids}, which have ended. Nothing was reset for it."
         engine.remark("Its process has ended. Its devices do not have all of their memory back yet.")
         await asyncio.sleep(shop.timings.load_poll)
     return ""
 
 
-def _held(record: InstanceRecord, shop: Workshop, family: set[int]) -> dict[str, int]:
+def _held(record: InstanceRecord, shop: Workshop, family: set[int]) -> dict[str, list[int]]:
+    """Its processes that a device lists, whether or not it says with how much: unknown is not zero."""
     uses = {device: shop.device_use(device) or {} for device in record.row.device_ids}
-    held = {device: sum(count for pid, count in use.items() if pid in family) for device, use in uses.items()}
-    return {device: count for device, count in held.items() if count}
+    held = {device: sorted(family & use.keys()) for device, use in uses.items()}
+    return {device: pids for device, pids in held.items() if pids}

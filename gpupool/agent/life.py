@@ -54,6 +54,7 @@ class EngineLife:
         self._task: asyncio.Task[object] | None = None
         self._serving: Serving | None = None
         self._reading: asyncio.Task[None] | None = None  # its weights into the page cache
+        self.peak_bytes: int | None = None  # most that its processes had of its devices
         self._begun = 0.0  # when its start began, in monotonic seconds
         self._stop = asyncio.Event()
         self._drain_seconds = 0.0

@@ -205,12 +205,12 @@ class NodeAgent:
     def _device_bytes(self, stable_id: str) -> int | None:
         return next((device.memory_bytes for device in self._merged if device.stable_id == stable_id), None)
 
-    def _device_use(self, stable_id: str) -> dict[int, int] | None:
+    def _device_use(self, stable_id: str) -> dict[int, int | None] | None:
         """Bytes of a device by the process that has them; None for one that does not list them."""
         device = next((device for device in self._devices() if device.stable_id == stable_id), None)
         if device is None or device.kind == "cpu":
             return None
-        return {process.pid: process.memory_bytes or 0 for process in device.processes}
+        return {process.pid: process.memory_bytes for process in device.processes}
 
     def _on_desired(self, desired: Desired) -> None:
         self._supervisor.set_desired(desired.instances)

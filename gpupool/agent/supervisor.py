@@ -55,7 +55,7 @@ class Supervisor:
         clock: Clock,
         devices: Callable[[], Mapping[str, GivenDevice]],
         device_bytes: Callable[[str], int | None] = lambda device_id: None,
-        device_use: Callable[[str], Mapping[int, int] | None] = lambda device_id: None,
+        device_use: Callable[[str], Mapping[int, int | None] | None] = lambda device_id: None,
         switch_key: bytes = b"",
         isolator: Isolator = NO_ISOLATION,
         host: str = "127.0.0.1",
@@ -142,7 +142,7 @@ class Supervisor:
 
     def facts(self) -> list[InstanceFact]:
         """Every engine as it is now, and an answer to every row that asks for one."""
-        facts = [_fact(life) for life in self._lives.values()]
+        facts = [_fact(life, self._used_by(life)) for life in self._lives.values()]
         for row in (self._rows or {}).values():
             if row.instance_id in self._lives:
                 continue
@@ -289,6 +289,21 @@ class Supervisor:
             for life in self._lives.values()
         ]
 
+    def _used_by(self, life: EngineLife) -> int | None:
+        """Bytes that the engine's processes have of its devices; None where those do not say."""
+        if life.process is None:
+            return None
+        uses = [self._shop.device_use(device) for device in life.record.row.device_ids]
+        if not uses or any(use is None for use in uses):
+            return None
+        family = set(life.process.members())
+        counts = [count for use in uses if use is not None for pid, count in use.items() if pid in family]
+        if any(count is None for count in counts):
+            return None
+        used = sum(count for count in counts if count is not None)
+        life.peak_bytes = max(life.peak_bytes or 0, used)
+        return used
+
     def _ports_in_use(self) -> set[int]:
         used: set[int] = set()
         for life in self._lives.values():
@@ -314,7 +329,7 @@ class Supervisor:
                 trim(Path(life.record.log_path))
 
 
-def _fact(life: EngineLife) -> InstanceFact:
+def _fact(life: EngineLife, device_bytes: int | None) -> InstanceFact:
     record, process = life.record, life.process
     return InstanceFact(
         instance_id=life.instance_id,
@@ -328,6 +343,8 @@ def _fact(life: EngineLife) -> InstanceFact:
         memory_rss_bytes=process.rss_bytes() if process is not None else None,
         slots=record.slots,
         restarts=record.restarts,
+        device_bytes=device_bytes,
+        device_peak_bytes=life.peak_bytes,
         load_seconds=record.load_seconds,
         wake_seconds=record.wake_seconds,
         started_from=record.started_from,

@@ -40,7 +40,7 @@ class Workshop:
     ports: PortRange
     ports_in_use: Callable[[], Collection[int]]
     devices: Callable[[], Mapping[str, GivenDevice]]
-    device_use: Callable[[str], Mapping[int, int] | None]  # bytes by process on a device; None: it does not say
+    device_use: Callable[[str], Mapping[int, int | None] | None]  # bytes by process on a device; None: not told
     on_change: Callable[[], None]  # something changed that the web process should hear of soon
     on_end: Callable[[], None]  # a process ended, or its devices are free for others: reconcile
     clock: Clock

@@ -27,13 +27,13 @@ S = State
 ALLOWED: Final[Mapping[State, frozenset[State]]] = {
     S.REQUESTED: frozenset({S.PLACING, S.WARMING, S.STOPPED, S.FAILED}),  # warming: attached by address
     S.PLACING: frozenset({S.STAGING, S.REQUESTED, S.STOPPED, S.FAILED}),
-    S.STAGING: frozenset({S.LOADING, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
+    S.STAGING: frozenset({S.LOADING, S.ASLEEP, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
     S.LOADING: frozenset({S.WARMING, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
-    S.WARMING: frozenset({S.READY, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
+    S.WARMING: frozenset({S.READY, S.ASLEEP, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
     S.READY: frozenset({S.ASLEEP, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
-    S.ASLEEP: frozenset({S.WARMING, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
+    S.ASLEEP: frozenset({S.WARMING, S.STAGING, S.DRAINING, S.STOPPED, S.FAILED, S.UNKNOWN}),
     S.DRAINING: frozenset({S.STOPPED, S.FAILED, S.UNKNOWN}),
-    S.FAILED: frozenset({S.STAGING, S.WARMING, S.STOPPED, S.UNKNOWN}),  # the same claim may be started again
+    S.FAILED: frozenset({S.STAGING, S.WARMING, S.ASLEEP, S.STOPPED, S.UNKNOWN}),  # the same claim may be started again
     S.UNKNOWN: frozenset(
         {S.STAGING, S.LOADING, S.WARMING, S.READY, S.ASLEEP, S.DRAINING, S.STOPPED, S.FAILED}
     ),  # whatever its node says when it is heard again
@@ -89,6 +89,13 @@ def _shortest(start: State, end: State, *, through: frozenset[State]) -> tuple[S
                 seen.add(following)
                 queue.append((*path, following))
     return None
+
+
+def held_back(observed: State, current: State, *, barrier: str) -> State:
+    """What is observed, but not ready where something bars it: on its way, or unknown where it served already."""
+    if observed != S.READY or not barrier:
+        return observed
+    return S.UNKNOWN if current in (S.READY, S.UNKNOWN) else S.WARMING
 
 
 def observed_target(observed: State, *, wanted_running: bool, has_process: bool) -> State:

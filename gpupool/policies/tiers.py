@@ -71,3 +71,22 @@ def _latency(values: list[float]) -> Latency:
     ordered, middle = sorted(values), len(values) // 2
     median = ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
     return Latency(len(values), median, ordered[-1])
+
+
+_LEAST_BYTES: Final = 1 << 20
+"""A claim is never nothing: it is what keeps the place."""
+
+_MARGIN: Final = 1.05
+
+
+def asleep_bytes(*, claimed: int, used: int | None, has_process: bool) -> int:
+    """What a sleeping instance still claims of a device that it had `claimed` bytes of.
+
+    Its process keeps a context there and says how much (`used`, of all its devices). Where nobody says, all of it:
+    unknown is not zero. Without a process it has nothing there.
+    """
+    if not has_process:
+        return min(claimed, _LEAST_BYTES)
+    if used is None:
+        return claimed
+    return min(claimed, max(_LEAST_BYTES, int(used * _MARGIN)))

@@ -39,6 +39,7 @@ def move(
     if target == State.READY and instance.ready_at is None:
         instance.ready_at = moment
     instance.save(update_fields=["state", "reason", "state_changed_at", "ready_at"])
+    _note_readiness(instance, target, moment)
     record_audit(
         "instance.state_changed",
         subject=instance,
@@ -56,27 +57,52 @@ def move(
     return True
 
 
+def _note_readiness(instance: Instance, target: State, moment: datetime) -> None:
+    """A version with an instance that was ready is one to go back to; one that serves no more has no requests."""
+    if target == State.READY:
+        ModelVersion.objects.filter(pk=instance.version_id).update(last_stable_at=moment)
+    elif target not in (State.UNKNOWN, State.DRAINING) and instance.running_requests is not None:
+        instance.running_requests = instance.waiting_requests = instance.kv_used = None
+        instance.save(update_fields=["running_requests", "waiting_requests", "kv_used"])
+
+
 def lock_instance(instance_id: UUID) -> Instance:
     """The instance, its row locked. Raises Instance.DoesNotExist."""
     return Instance.objects.select_for_update(of=("self",)).select_related("version__model", "node").get(pk=instance_id)
 
 
 @transaction.atomic
-def request_instance(version_id: UUID, *, actor: Actor, reason: str = "", fence: Fence | None = None) -> Instance:
-    """One more instance of a version, to be placed by the controller.
+def request_instance(
+    version_id: UUID,
+    *,
+    actor: Actor,
+    reason: str = "",
+    tenant_id: UUID | None = None,
+    pooled: bool = False,
+    fence: Fence | None = None,
+) -> Instance:
+    """One more instance of a version, to be placed by the controller; with `tenant_id` it serves that tenant alone.
 
+    Of a version that is one tenant's own, every instance does. `pooled`: see services.tenant_pool.
     Raises ModelVersion.DoesNotExist; InvalidInput when the version has nothing to launch.
     """
     check_fence(fence)
     version = ModelVersion.objects.select_related("model").get(pk=version_id)
     if not version.artefact_uri:
         raise InvalidInput("version", f"{version.model.name} {version.name} has no artefact that could be launched.")
-    instance = Instance.objects.create(version=version, engine=version.engine, reason=reason[:_MAX_REASON])
+    instance = Instance.objects.create(
+        version=version,
+        engine=version.engine,
+        reason=reason[:_MAX_REASON],
+        tenant_id=version.tenant_id or tenant_id,
+        priority=version.priority,
+        pooled=pooled,
+    )
     record_audit(
         "instance.requested",
         subject=instance,
         actor=actor,
-        tenant_id=version.model.tenant_id,
+        tenant_id=instance.tenant_id or version.model.tenant_id,
         after={"model": version.model.name, "version": version.name, "reason": reason},
     )
     changes = Changes()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -13,10 +13,13 @@ from django.utils import timezone
 from core.epochs import Section
 from core.ids import uuid7
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, Node, NodeState
-from gpupool.policies.instance import HOLDS_PROCESS, IllegalTransition, State, observed_target
+from gpupool.policies.instance import HOLDS_PROCESS, IllegalTransition, State, held_back, observed_target
 from gpupool.services.changes import Changes
 from gpupool.services.claims import release
+from gpupool.services.healing import apply_action_facts, end_reboots, record_events
 from gpupool.services.instances import move
+from gpupool.services.observation import barrier, devices_in_trouble, measure, observed_members
+from gpupool.services.resizing import give_back
 from gpupool.stream.messages import DeviceFact, EngineLoadFact, Hello, InstanceFact, Observed
 from tenants.actor import Actor, node_actor
 from tenants.services import record_audit
@@ -56,6 +59,7 @@ def apply_hello(node_id: UUID, hello: Hello) -> Intake:
     if rebooted:
         record_audit("node.rebooted", subject=node, actor=actor, after={"boot_id": hello.boot_id})
         _end_last_boot(node, hello.instances, actor=actor, changes=changes)
+        end_reboots(node, actor=actor, changes=changes)
     _apply_devices(node, hello.devices, actor=actor, changes=changes, now=now)
     orphans = _apply_instances(node, hello.instances, actor=actor, changes=changes, now=now)
     changes.publish()
@@ -71,10 +75,15 @@ def apply_observed(node_id: UUID, session_id: UUID, observed: Observed) -> Intak
     actor, changes, now = node_actor(node.pk), Changes(), timezone.now()
     node.last_seen_at = now
     _bring_online(node, actor=actor, changes=changes)
-    node.save(update_fields=["last_seen_at", "state"])
+    if observed.capabilities:
+        node.capabilities = dict(observed.capabilities)
+    node.save(update_fields=["last_seen_at", "state", "capabilities"])
     _apply_devices(node, observed.devices, actor=actor, changes=changes, now=now)
     orphans = _apply_instances(node, observed.instances, actor=actor, changes=changes, now=now)
     _apply_load(node, observed.load)
+    if record_events(node, observed.events):
+        changes.add(Section.POOL, node.pk)  # healing decides about them
+    apply_action_facts(node, observed.actions, actor=actor, changes=changes)
     changes.publish()
     return Intake(session_id, orphans)
 
@@ -101,7 +110,10 @@ def _end_last_boot(node: Node, reported: Sequence[InstanceFact], *, actor: Actor
         move(instance, State.STOPPED, reason="Its node was restarted.", actor=actor, changes=changes)
     stale = Lease.objects.select_for_update(of=("self",)).filter(device__node=node, released_at__isnull=True)
     for lease in stale.exclude(boot_id=node.boot_id):
-        if lease.holder.removeprefix("instance:") not in {str(pk) for pk in alive}:
+        if lease.holder.removeprefix("instance:") in {str(pk) for pk in alive}:
+            lease.boot_id = node.boot_id  # its process is seen under the new one: the claim holds there too
+            lease.save(update_fields=["boot_id"])
+        else:
             release(lease, actor=actor, reason="the node was restarted", changes=changes)
 
 
@@ -131,6 +143,7 @@ def _apply_devices(node: Node, facts: Sequence[DeviceFact], *, actor: Actor, cha
             before = _standing(device)
             device.present, device.health, device.memory_used_bytes = False, "unknown", None
             device.utilization, device.temperature_celsius = None, None
+            device.telemetry, device.processes = {}, []
             _note_standing(device, before, actor=actor, changes=changes)
             touched.append(device)
     Device.objects.bulk_update(touched, _DEVICE_FIELDS)
@@ -179,6 +192,7 @@ def _apply_instances(
 ) -> tuple[InstanceFact, ...]:
     known = {instance.pk: instance for instance in _locked_instances(node)}
     orphans: list[InstanceFact] = []
+    reported: list[tuple[Instance, InstanceFact]] = []
     for fact in facts:
         instance = known.get(fact.instance_id)
         if instance is None:
@@ -189,11 +203,15 @@ def _apply_instances(
             # A report about an earlier claim of the same instance says nothing about this one.
             logger.warning("stale_report", node=node.name, instance=str(fact.instance_id), token=fact.fencing_token)
             continue
-        _apply_instance(node, instance, fact, actor=actor, changes=changes, now=now)
+        reported.append((instance, fact))
+    trouble = devices_in_trouble(instance for instance, fact in reported if fact.state == State.READY)
+    for instance, fact in reported:
+        bar = barrier(instance, fact, trouble.get(instance.pk, ""))
+        _apply_instance(node, instance, fact, bar, actor=actor, changes=changes, now=now)
     # A report lists all that the agent knows: what it once started and does not list any more is not there.
     listed = {fact.instance_id for fact in facts}
     for instance in known.values():
-        wanted = instance.desire == InstanceDesire.RUNNING
+        wanted = instance.desire != InstanceDesire.STOPPED
         if instance.pk not in listed and wanted and State(instance.state) in _WAS_STARTED:
             reason = f"Node {node.name} does not run it any more."
             move(instance, State.FAILED, reason=reason, actor=actor, changes=changes, now=now)
@@ -201,29 +219,26 @@ def _apply_instances(
 
 
 def _apply_instance(
-    node: Node, instance: Instance, fact: InstanceFact, *, actor: Actor, changes: Changes, now: datetime
+    node: Node, instance: Instance, fact: InstanceFact, bar: str, *, actor: Actor, changes: Changes, now: datetime
 ) -> None:
     target = observed_target(
-        State(fact.state),
-        wanted_running=instance.desire == InstanceDesire.RUNNING,
+        held_back(State(fact.state), State(instance.state), barrier=bar),
+        wanted_running=instance.desire != InstanceDesire.STOPPED,
         has_process=fact.pid is not None,
     )
-    started = None if fact.process_started_at is None else datetime.fromtimestamp(fact.process_started_at, tz=UTC)
-    seen = {
-        "host": node.address, "port": fact.port, "pid": fact.pid, "process_started_at": started,
-        "slots": fact.slots, "memory_rss_bytes": fact.memory_rss_bytes, "restarts": fact.restarts,
-        "device_bytes": fact.device_bytes, "device_peak_bytes": fact.device_peak_bytes,
-        "kv_capacity_bytes": fact.kv_capacity_bytes, "guard_state": fact.guard_state,
-    }  # fmt: skip
+    seen = observed_members(node, instance, fact)
     changed = [name for name, value in seen.items() if getattr(instance, name) != value]
     if changed:
         for name in changed:
             setattr(instance, name, seen[name])
         instance.save(update_fields=changed)
+        measure(instance, changed)
         if {"host", "port", "slots"} & set(changed):
             changes.add(Section.ENDPOINTS, instance.pk)
     try:
-        move(instance, target, reason=fact.reason, actor=actor, changes=changes, now=now)
+        move(instance, target, reason=bar or fact.reason, actor=actor, changes=changes, now=now)
+        if target == State.ASLEEP and instance.desire == InstanceDesire.ASLEEP:
+            give_back(instance, actor=actor, changes=changes)
     except IllegalTransition as error:
         logger.warning("illegal_report", node=node.name, instance=str(instance.pk), error=str(error))
 

@@ -54,7 +54,7 @@ def _times(since: datetime, now: datetime) -> list[InstanceTime]:
                 version_id=instance.version_id,
                 model=instance.version.model.name,
                 owner_id=instance.version.model.tenant_id,
-                gpus=sum(lease.device.kind == "gpu" for lease in held),
+                gpus=len({lease.device_id for lease in held if lease.device.kind == "gpu"}),
                 since=min(lease.claimed_at for lease in held),
                 ready_at=instance.ready_at,
                 until=max(lease.released_at or now for lease in held),

@@ -3,8 +3,13 @@
 from collections.abc import Iterable
 from uuid import UUID
 
+from django.conf import settings
+from django.db.models import F, Max
+
 from core.epochs import Section, current_epoch
-from gpupool.models import Instance, InstanceDesire, InstanceState, Lease
+from gpupool.engines.registry import engines
+from gpupool.models import DeviceEvent, Instance, InstanceDesire, InstanceState, Lease, ModelVersion
+from gpupool.policies.tenant_switch import Binding, sign, switch_key
 from gpupool.stream.messages import Desired, DesiredInstance, InstanceFact
 
 
@@ -19,34 +24,77 @@ def read_desired(node_id: UUID, orphans: Iterable[InstanceFact] = ()) -> Desired
     instances = list(
         Instance.objects.filter(node_id=node_id)
         .exclude(state=InstanceState.STOPPED)
-        .select_related("version")
+        .select_related("version", "node")
         .order_by("pk")
     )
     holders = [f"instance:{instance.pk}" for instance in instances]
     claims: dict[str, list[Lease]] = {}
-    for lease in Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device"):
+    held = Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device")
+    for lease in held.order_by("pk"):
         claims.setdefault(lease.holder, []).append(lease)
     rows = [_row(instance, claims.get(f"instance:{instance.pk}", [])) for instance in instances]
     known = {row.instance_id for row in rows}
     rows += [_stop_row(fact) for fact in orphans if fact.instance_id not in known]
-    return Desired(revision=revision, instances=rows)
+    return Desired(revision=revision, instances=rows, event_sequence=kept_events(node_id))
+
+
+def kept_events(node_id: UUID) -> int:
+    """Up to where the node's events of this boot are kept: agents tell them in order, and each until it is kept."""
+    events = DeviceEvent.objects.filter(node_id=node_id, boot_id=F("node__boot_id"))
+    newest: int | None = events.aggregate(newest=Max("sequence"))["newest"]
+    return newest or 0
 
 
 def _row(instance: Instance, leases: list[Lease]) -> DesiredInstance:
-    # Without a claim it may not run, whatever was wished: the device is not its own.
-    running = instance.desire == InstanceDesire.RUNNING and bool(leases)
+    version = instance.version
+    # The host's memory is claimed beside the devices: to the engine it is no device.
+    own = [lease for lease in leases if lease.device.kind == version.device_kind]
     return DesiredInstance(
         instance_id=instance.pk,
-        state="running" if running else "stopped",
+        state=_state(instance, own),
         lease_id=instance.lease_id or 0,
         fencing_token=instance.fencing_token,
-        device_ids=[lease.device.stable_id for lease in leases],
-        memory_bytes=sum(lease.memory_bytes for lease in leases),
+        device_ids=[lease.device.stable_id for lease in own],
+        memory_bytes=version.memory_bytes,
         engine=instance.engine,
-        served_name=instance.version.served_name,
-        artefact_uri=instance.version.artefact_uri,
-        engine_args=instance.version.engine_args,
+        served_name=version.served_name,
+        artefact_uri=version.artefact_uri,
+        engine_args=version.engine_args,
+        share=version.share,
+        whole_device=version.whole_device,
+        host_memory_bytes=instance.host_memory_bytes,
+        priority=instance.priority,
+        tenant_id=instance.tenant_id,
+        signature=_signature(instance),
+        isolation=version.isolation,
+        manifest=version.manifest,
+        verify_seconds=settings.GATEHOUSE.verify_seconds,
+        device_seconds=_device_seconds(version),
     )
+
+
+def _state(instance: Instance, leases: list[Lease]) -> str:
+    if instance.desire == InstanceDesire.STOPPED or not leases:
+        return "stopped"  # without a claim it may not run, whatever was wished: the device is not its own
+    short = any(lease.memory_bytes < instance.version.memory_bytes for lease in leases)
+    if short and instance.state == InstanceState.ASLEEP:
+        return "asleep"  # it gave back what it did not need asleep, and wakes once it has claimed it again
+    return "running" if instance.desire == InstanceDesire.RUNNING else "asleep"
+
+
+def _signature(instance: Instance) -> str:
+    if instance.tenant_id is None or instance.node is None:
+        return ""
+    binding = Binding(instance.tenant_id, instance.pk, instance.fencing_token)
+    return sign(switch_key(instance.node.token_digest), binding)
+
+
+def _device_seconds(version: ModelVersion) -> float:
+    """The version's own, or the longest of the setting and what its engine takes."""
+    if version.device_seconds is not None:
+        return version.device_seconds
+    known = engines().get(version.engine)
+    return max(settings.GATEHOUSE.device_load_seconds, (known and known.device_seconds) or 0.0)
 
 
 def _stop_row(fact: InstanceFact) -> DesiredInstance:

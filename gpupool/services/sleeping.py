@@ -1,0 +1,92 @@
+"""Putting instances to sleep and waking them: what is wished, which their nodes then bring about."""
+
+from uuid import UUID
+
+from django.db import transaction
+
+from core.epochs import Section
+from gpupool.engines.base import why_not_asleep
+from gpupool.engines.registry import UnknownEngine, get_engine
+from gpupool.leases.fencing import Fence, check_fence
+from gpupool.models import Instance, InstanceDesire, InstanceState
+from gpupool.policies.instance import COMING_OR_UP, State
+from gpupool.services.changes import Changes
+from gpupool.services.instances import lock_instance
+from tenants.actor import Actor
+from tenants.services import InvalidInput, record_audit
+
+
+@transaction.atomic
+def sleep_instance(
+    instance_id: UUID, *, actor: Actor, reason: str = "", staged: bool = False, fence: Fence | None = None
+) -> Instance:
+    """Take the instance out of routing and let it give its devices' memory back once its requests are done.
+
+    With `staged`, an engine that cannot sleep is ended instead, and its weights are kept in its node's page cache: it
+    starts from there when it is woken. Asking twice changes nothing.
+    Raises Instance.DoesNotExist, Superseded; InvalidInput when it cannot sleep, saying why.
+    """
+    check_fence(fence)
+    instance = lock_instance(instance_id)
+    if instance.desire == InstanceDesire.ASLEEP:
+        return instance
+    if instance.desire == InstanceDesire.STOPPED or State(instance.state) not in COMING_OR_UP:
+        raise InvalidInput("instance", f"It is {instance.state}: only one that serves or is on its way can sleep.")
+    if instance.attached:
+        raise InvalidInput("instance", "It was attached by its address: whoever started it puts it to sleep.")
+    if instance.node_id is None:
+        raise InvalidInput("instance", "It has no place yet. Stop it if it is not needed.")
+    why_not = why_it_cannot_sleep(instance)
+    if why_not and not staged:
+        raise InvalidInput("instance", f"{why_not} It can be staged: ended, with its weights kept in memory.")
+    reason = reason or ("It is ended and its weights kept in memory." if why_not else "")
+    _wish(instance, InstanceDesire.ASLEEP, "instance.sleep_requested", reason, actor=actor)
+    return instance
+
+
+@transaction.atomic
+def wake_instance(instance_id: UUID, *, actor: Actor, reason: str = "", fence: Fence | None = None) -> Instance:
+    """Let a sleeping instance serve again; it takes requests once its node says that it does.
+
+    Waking what is not asked to sleep changes nothing.
+    Raises Instance.DoesNotExist, Superseded; InvalidInput for one that shall stop.
+    """
+    check_fence(fence)
+    instance = lock_instance(instance_id)
+    if instance.desire == InstanceDesire.STOPPED:
+        raise InvalidInput("instance", "It was stopped. Start another in its place.")
+    if instance.desire == InstanceDesire.ASLEEP:
+        _wish(instance, InstanceDesire.RUNNING, "instance.wake_requested", reason, actor=actor)
+    return instance
+
+
+def why_it_cannot_sleep(instance: Instance) -> str:
+    """In a sentence; empty where it can."""
+    try:
+        return why_not_asleep(get_engine(instance.engine), instance.version.engine_args)
+    except UnknownEngine as error:
+        return str(error)
+
+
+def _wish(instance: Instance, desire: InstanceDesire, action: str, reason: str, *, actor: Actor) -> None:
+    before, instance.desire = instance.desire, desire
+    instance.save(update_fields=["desire"])
+    record_audit(
+        action,
+        subject=instance,
+        actor=actor,
+        tenant_id=instance.tenant_id or instance.version.model.tenant_id,
+        before={"desire": before, "state": instance.state},
+        after={"desire": desire, "reason": reason},
+    )
+    changes = Changes()
+    if instance.node_id is not None:
+        changes.add(Section.DESIRED, instance.node_id)
+    changes.add(Section.ENDPOINTS, instance.pk)
+    changes.add(Section.POOL, instance.pk)
+    changes.publish()
+
+
+def is_awake(instance: Instance) -> bool:
+    """Whether it serves, or would without being woken."""
+    return instance.desire == InstanceDesire.RUNNING and instance.state != InstanceState.ASLEEP
