@@ -5,12 +5,14 @@ from typing import Any, Final
 
 from csp.constants import NONCE
 
+from config.admission import admission_rule, signature_trust
 from config.database import database_setting
 from config.environment import BASE_DIR, environment
 from config.log_in import log_in_settings
 from config.mail import mail_settings
 from core.env import SettingsError
 from core.telemetry.logging import configure_logging
+from gpupool.admission_settings import AdmissionSettings
 
 GATEHOUSE: Final = environment()
 """The typed process settings, for code that runs under Django."""
@@ -87,6 +89,7 @@ LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
 globals().update(log_in_settings(GATEHOUSE))
 REQUIRE_SECOND_FACTOR_OF = GATEHOUSE.require_mfa
+MODEL_ADMISSION = AdmissionSettings(admission_rule(GATEHOUSE), signature_trust(GATEHOUSE))
 
 TEMPLATES = [
     {

@@ -18,13 +18,13 @@ _OVER: Final = (rows.InstanceState.STOPPED, rows.InstanceState.FAILED)
 
 HELD: Final = (
     Held(rows.Model, tenant="tenant_id"),
-    Held(rows.ModelVersion, tenant="model__tenant_id"),
+    Held(rows.ModelVersion, tenant="model__tenant_id", also=("tenant_id",)),
     Held(FineTuningJob, tenant="tenant_id"),
     Held(FineTuningEvent, tenant="job__tenant_id", bulky=True),
     Held(Adapter, tenant="tenant_id"),
     Held(TrainingFile, tenant="tenant_id"),
     Held(rows.ModelAlias, tenant="model__tenant_id"),
-    Held(rows.Instance, tenant="version__model__tenant_id"),
+    Held(rows.Instance, tenant="version__model__tenant_id", also=("version__tenant_id", "tenant_id")),
     Held(rows.Reservation, tenant="tenant_id"),
     Held(rows.Lease, tenant="tenant_id", kept="what the pool's memory was claimed for, by ids only"),
 )
@@ -38,6 +38,7 @@ NOBODYS: Final = frozenset(
         "DeviceEvent",
         "HealingAction",
         "XidRule",
+        "FencingBase",
         "StoreRevision",
         "StoreLease",
         "StoreEntry",
@@ -60,12 +61,18 @@ def _in_the_way(tenant_id: UUID) -> Sequence[str]:
     jobs = FineTuningJob.objects.filter(tenant_id=tenant_id).filter(~Q(state__in=ENDED) | Q(runner_live=True))
     if running := jobs.count():
         found.append(f"{running} of its fine-tuning jobs have not ended: cancel them first.")
-    instances = rows.Instance.objects.filter(version__model__tenant_id=tenant_id).exclude(state__in=_OVER)
+    instances = rows.Instance.objects.filter(_of(tenant_id)).exclude(state__in=_OVER)
     if names := [str(pk) for pk in instances.order_by("pk").values_list("pk", flat=True)[:10]]:
-        found.append(f"Instances of its private models are not stopped: {', '.join(names)}. Stop them first.")
+        found.append(f"Instances of its own are not stopped: {', '.join(names)}. Stop them first.")
     if rows.Lease.objects.filter(tenant_id=tenant_id, released_at__isnull=True).exists():
         found.append("Memory of devices is still claimed for it.")
     return found
+
+
+def _of(tenant_id: UUID) -> Q:
+    """Instances of its own: of its private models, its versions of others' models, or bound to it."""
+    own = Q(version__model__tenant_id=tenant_id) | Q(version__tenant_id=tenant_id)
+    return own | Q(tenant_id=tenant_id)
 
 
 def _remove_files(tenant_id: UUID) -> None:
@@ -84,8 +91,9 @@ def _remove_files(tenant_id: UUID) -> None:
 
 
 def _to_publish(tenant_id: UUID) -> Sequence[tuple[Section, UUID]]:
-    models = rows.Model.objects.filter(tenant_id=tenant_id).order_by("pk").values_list("pk", flat=True)
-    instances = rows.Instance.objects.filter(version__model__tenant_id=tenant_id).order_by("pk")
+    own = Q(tenant_id=tenant_id) | Q(versions__tenant_id=tenant_id)
+    models = rows.Model.objects.filter(own).order_by("pk").values_list("pk", flat=True).distinct()
+    instances = rows.Instance.objects.filter(_of(tenant_id)).order_by("pk")
     return [
         *((Section.MODELS, pk) for pk in models),
         *((Section.ENDPOINTS, pk) for pk in instances.values_list("pk", flat=True)),

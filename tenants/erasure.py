@@ -28,14 +28,15 @@ something stays: the tenant stays marked then, and is tried again."""
 class Held:
     """One model's rows about tenants or people.
 
-    `tenant`: the lookup that leads to a tenant's id, "" for none. `people`: lookups that lead to a person's id, and
-    `addresses` to their mail address. `secret`: columns that no export tells; binary ones never are. `seen_by_tenant`:
-    the columns that a tenant's export tells, where that is not all of them. `kept`: why the rows outlive whom they
-    tell of, "" where they are deleted. `bulky`: content, which may be much.
+    `tenant`: the lookup that leads to a tenant's id, "" for none; `also`: others, any of which does. `people`: lookups
+    that lead to a person's id, and `addresses` to their mail address. `secret`: columns that no export tells; binary
+    ones never are. `seen_by_tenant`: the columns that a tenant's export tells, where that is not all of them. `kept`:
+    why the rows outlive whom they tell of, "" where they are deleted. `bulky`: content, which may be much.
     """
 
     model: type[models.Model]
     tenant: str = ""
+    also: tuple[str, ...] = ()
     people: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     secret: frozenset[str] = frozenset()
@@ -46,7 +47,10 @@ class Held:
     def of_tenant(self, tenant_id: UUID) -> "models.QuerySet[models.Model]":
         """No rows where none are any tenant's."""
         rows = self.model._base_manager.all()
-        return rows.filter(**{self.tenant: tenant_id}) if self.tenant else rows.none()
+        chosen = Q()
+        for lookup in (self.tenant, *self.also) if self.tenant else ():
+            chosen |= Q(**{lookup: tenant_id})
+        return rows.filter(chosen) if chosen else rows.none()
 
     def of_person(self, person_id: UUID, email: str) -> "models.QuerySet[models.Model]":
         """No rows where none are anybody's."""

@@ -119,6 +119,7 @@ def _ensure_model() -> None:
         memory_bytes=MODEL_MEMORY_BYTES,
         device_kind="cpu",
         replicas=1,
+        state=VersionState.SERVING,  # of our own: nobody else could admit it
     )
 
 

@@ -54,12 +54,16 @@ _NOT_UNDERSTOOD: Final = "This request is not valid here: is its Host header one
 def render_problem(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler: `detail` is a sentence; `errors` names each wrong field of a body.
 
+    `reasons` are the sentences of a conflict that has several.
+
     What services refuse is told here too: InvalidInput as 400, Conflict as 409, and what somebody else took away since
     the view found it as 404.
     """
+    reasons: tuple[str, ...] = ()
     if isinstance(error, InvalidInput):
         error = ValidationError({error.field: [error.message]})
     elif isinstance(error, Conflict):
+        reasons = error.reasons
         error = _ConflictProblem(error.message)
     elif isinstance(error, ObjectDoesNotExist):
         error = NotFound()
@@ -77,6 +81,8 @@ def render_problem(error: Exception, context: dict[str, Any]) -> Response | None
         problem["detail"] = str(error.detail)
     else:
         problem["detail"] = str(response.data.get("detail", problem["title"])) if response.data else problem["title"]
+    if reasons:
+        problem["reasons"] = list(reasons)
     response.data = problem
     response.content_type = MEDIA_TYPE
     return response

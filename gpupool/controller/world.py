@@ -23,6 +23,8 @@ from gpupool.selectors import switched_off_engines
 from gpupool.services import switched_off
 
 _HISTORY = 20
+_RUNS = frozenset({VersionState.ADMITTED, VersionState.SERVING})
+"""An admitted version's instances load before it serves, so that it can take another's place at once."""
 
 
 def list_connected_nodes() -> frozenset[UUID]:
@@ -66,7 +68,7 @@ def _version(version: ModelVersion, coming: int, off: Collection[str]) -> Versio
     return VersionView(
         version_id=version.pk,
         label=f"{version.model.name} {version.name}",
-        replicas=version.replicas if version.state == VersionState.SERVING else 0,
+        replicas=version.replicas if version.state in _RUNS else 0,
         need=need_of(version),
         failures=failures,
         last_failure_at=last,
@@ -115,4 +117,5 @@ def _node(node: Node, connected: Collection[UUID], live_nodes: Collection[UUID])
         connected=node.state == NodeState.ONLINE,
         alive=node.pk in live_nodes or just_came,
         ever_connected=node.state != NodeState.EXPECTED,
+        maintenance=node.maintenance,
     )

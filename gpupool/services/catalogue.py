@@ -1,23 +1,37 @@
-"""Models and their versions."""
+"""Models and their versions: made and described. What brings a version to serve is in gpupool.services.admission."""
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import asdict, replace
+from typing import Any, Final
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from core.epochs import Section
-from gpupool.engines.base import EngineArgumentsRefused
-from gpupool.engines.registry import UnknownEngine, get_engine
+from core.refusals import Conflict
+from gpupool.admission_settings import admission_settings
 from gpupool.models import Instance, Model, ModelVersion, VersionState
+from gpupool.policies import admission, version_needs
+from gpupool.policies.version_needs import VersionNeeds
 from gpupool.services.changes import Changes
+from gpupool.services.names import take_name
+from gpupool.services.version_checks import (
+    check_card,
+    check_launch,
+    check_manifest,
+    check_replicas,
+    check_shape,
+    check_tenant,
+)
 from tenants.actor import Actor
 from tenants.models import Tenant
 from tenants.services import InvalidInput, record_audit
 
 DEVICE_KINDS: Final = ("cpu", "gpu")
-MAX_REPLICAS: Final = 1000
-_PATTERN_CHARACTERS: Final = frozenset("*?[]")  # mean something in grants
+_NEEDS: Final = tuple(asdict(VersionNeeds()))
+_OWN: Final = (
+    "served_name", "artefact_uri", "engine_args", "memory_bytes", "device_kind", "manifest", "card", "tenant_id",
+)  # fmt: skip
 
 
 @transaction.atomic
@@ -29,20 +43,12 @@ def create_model(
     A service that does more in the same transaction passes `changes` and publishes them itself, at its end.
     Raises InvalidInput for an empty, overlong or taken name, or a tenant that does not exist.
     """
-    name = name.strip()
-    if not 0 < len(name) <= 200 or not name.isprintable() or set(name) & _PATTERN_CHARACTERS:
-        raise InvalidInput("name", "A model needs a name of 1 to 200 printable characters, without * ? [ ].")
-    if Model.objects.filter(name=name).exists():
-        raise InvalidInput("name", f"There is a model {name!r} already.")
+    name = take_name(name)
     if tenant_id is not None and not Tenant.objects.filter(pk=tenant_id).exists():
         raise InvalidInput("tenant_id", "There is no such tenant.")
-    try:
-        with transaction.atomic():
-            model = Model.objects.create(name=name, description=description, tenant_id=tenant_id)
-    except IntegrityError as error:  # made by another at this moment
-        raise InvalidInput("name", f"There is a model {name!r} already.") from error
+    model = Model.objects.create(name=name, description=description, tenant_id=tenant_id)
     record_audit("model.created", subject=model, actor=actor, tenant_id=tenant_id, after={"name": name})
-    _publish(model, changes=changes)
+    publish_model(model, changes=changes)
     return model
 
 
@@ -59,57 +65,104 @@ def create_version(
     memory_bytes: int = 0,
     device_kind: str = "gpu",
     replicas: int = 0,
-    state: VersionState = VersionState.SERVING,
+    tenant_id: UUID | None = None,
+    manifest: Mapping[str, Any] | None = None,
+    needs: VersionNeeds | None = None,
+    state: VersionState | None = None,
     changes: Changes | None = None,
 ) -> ModelVersion:
-    """A version of `model`; `memory_bytes` is what one instance claims on its device.
+    """A version of `model`; `memory_bytes` is what one instance claims on each of its devices.
 
-    Without `artefact_uri` it only takes attached engines. `served_name` is the model's name where empty.
-    `changes` as for `create_model`.
-    Raises InvalidInput for a taken name, an unknown engine, arguments the engine does not know, an
-    artefact without a size to claim, or replicas that nothing can launch.
+    Without `artefact_uri` it only takes attached engines. `served_name` is the model's name where empty; `tenant_id`
+    makes it one tenant's own version of a model that others share. `state` None: it serves at once, or is a draft
+    where this installation admits versions first. `changes` as for `create_model`.
+    Raises InvalidInput for a taken name, an unknown engine, arguments the engine does not know, an artefact without a
+    size to claim, needs that make no sense, or replicas that nothing can launch.
     """
     Model.objects.select_for_update().filter(pk=model.pk).first()  # two versions of one name: one after the other
-    name, served_name = name.strip(), served_name or model.name
+    name, needs = name.strip(), needs or VersionNeeds()
     if not 0 < len(name) <= 80:
         raise InvalidInput("name", "A version needs a name of 1 to 80 characters.")
-    if len(served_name) > 200:
-        raise InvalidInput("served_name", "The name that the engine knows has at most 200 characters.")
-    if device_kind not in DEVICE_KINDS:
-        raise InvalidInput("device_kind", f"A device is one of {', '.join(DEVICE_KINDS)}.")
-    arguments = dict(engine_args or {})
-    _check_launch(engine, artefact_uri=artefact_uri, arguments=arguments, memory_bytes=memory_bytes)
-    _check_replicas(replicas, launchable=bool(artefact_uri))
-    if ModelVersion.objects.filter(model=model, name=name).exists():
-        raise InvalidInput("name", f"{model.name} has a version {name!r} already.")
-    version = ModelVersion.objects.create(
+    version = ModelVersion(
         model=model,
         name=name,
         engine=engine,
         artefact_uri=artefact_uri,
-        served_name=served_name,
-        engine_args=arguments,
+        served_name=served_name or model.name,
+        engine_args=dict(engine_args or {}),
         memory_bytes=memory_bytes,
         device_kind=device_kind,
         replicas=replicas,
-        state=state,
+        tenant_id=tenant_id,
+        manifest=check_manifest(manifest),
+        **asdict(needs),
     )
+    rule = admission_settings().rule
+    version.state = state or VersionState(admission.first_stage(rule, has_artefact=bool(artefact_uri)))
+    _check(version)
+    check_replicas(replicas, launchable=bool(artefact_uri))
+    if ModelVersion.objects.filter(model=model, name=name).exists():
+        raise InvalidInput("name", f"{model.name} has a version {name!r} already.")
+    version.save(force_insert=True)
     record_audit(
         "model_version.created",
         subject=version,
         actor=actor,
-        tenant_id=model.tenant_id,
-        after={"model": model.name, "name": name, "engine": engine, "artefact": artefact_uri, "replicas": replicas},
+        tenant_id=version.tenant_id or model.tenant_id,
+        after={
+            "model": model.name,
+            "name": name,
+            "engine": engine,
+            "artefact": artefact_uri,
+            "replicas": replicas,
+            "state": version.state,
+        },
     )
-    _publish(model, changes=changes)
+    publish_model(model, changes=changes)
+    return version
+
+
+@transaction.atomic
+def change_version(version_id: UUID, *, actor: Actor, **values: Any) -> ModelVersion:
+    """Describe a draft otherwise: fields of `create_version` and of VersionNeeds, by their names.
+
+    Raises ModelVersion.DoesNotExist, Conflict for one that is no draft, and InvalidInput as `create_version` does.
+    """
+    version = lock_version(version_id)
+    if version.state != VersionState.DRAFT:
+        raise Conflict(f"The version is {version.state}: only a draft can be changed. Make a new version.")
+    if unknown := sorted(values.keys() - {*_OWN, *_NEEDS}):
+        raise InvalidInput(unknown[0], "This cannot be changed.")
+    if "manifest" in values:
+        values["manifest"] = check_manifest(values["manifest"])
+    if "card" in values:
+        values["card"] = check_card(values["card"])
+    before = {name: getattr(version, name) for name in values}
+    for name, value in values.items():
+        setattr(version, name, value)
+    version.served_name = version.served_name or version.model.name
+    _check(version)
+    check_replicas(version.replicas, launchable=bool(version.artefact_uri))
+    changed = [name for name in values if before[name] != getattr(version, name)]
+    if changed:
+        version.save(update_fields=[*changed, "served_name"])
+        record_audit(
+            "model_version.changed",
+            subject=version,
+            actor=actor,
+            tenant_id=owner_of(version),
+            before={name: _told(before[name]) for name in changed},
+            after={name: _told(getattr(version, name)) for name in changed},
+        )
+        publish_model(version.model)
     return version
 
 
 @transaction.atomic
 def set_replicas(version_id: UUID, replicas: int, *, actor: Actor) -> ModelVersion:
     """How many instances the controller keeps. Raises ModelVersion.DoesNotExist, InvalidInput."""
-    version = ModelVersion.objects.select_for_update(of=("self",)).select_related("model").get(pk=version_id)
-    _check_replicas(replicas, launchable=bool(version.artefact_uri))
+    version = lock_version(version_id)
+    check_replicas(replicas, launchable=bool(version.artefact_uri))
     if version.replicas != replicas:
         before, version.replicas = version.replicas, replicas
         version.save(update_fields=["replicas"])
@@ -117,82 +170,31 @@ def set_replicas(version_id: UUID, replicas: int, *, actor: Actor) -> ModelVersi
             "model_version.replicas_set",
             subject=version,
             actor=actor,
-            tenant_id=version.model.tenant_id,
+            tenant_id=owner_of(version),
             before={"replicas": before},
             after={"replicas": replicas},
         )
-        _publish(version.model)
+        publish_model(version.model)
     return version
 
 
-@transaction.atomic
-def retire_version(version_id: UUID, *, actor: Actor) -> ModelVersion:
-    """No more requests and no more replicas; the controller drains its instances. Raises ModelVersion.DoesNotExist."""
-    return _set_state(version_id, VersionState.RETIRED, actor=actor)
+def needs_of(version: ModelVersion) -> VersionNeeds:
+    """What one instance of it needs, beside its memory."""
+    return replace(VersionNeeds(), **{name: getattr(version, name) for name in _NEEDS})
 
 
-@transaction.atomic
-def serve_version(version_id: UUID, *, actor: Actor) -> ModelVersion:
-    """Serve (again). Raises ModelVersion.DoesNotExist."""
-    return _set_state(version_id, VersionState.SERVING, actor=actor)
+def owner_of(version: ModelVersion) -> UUID | None:
+    """Whose it is alone; None: everybody's who may use the model."""
+    return version.tenant_id or version.model.tenant_id
 
 
-def _set_state(version_id: UUID, state: VersionState, *, actor: Actor) -> ModelVersion:
-    version = ModelVersion.objects.select_for_update(of=("self",)).select_related("model").get(pk=version_id)
-    if version.state == state:
-        return version
-    before, version.state = version.state, state
-    version.save(update_fields=["state"])
-    record_audit(
-        "model_version.state_changed",
-        subject=version,
-        actor=actor,
-        tenant_id=version.model.tenant_id,
-        before={"state": before},
-        after={"state": state},
-    )
-    _publish(version.model, *Instance.objects.filter(version=version).exclude(state="stopped"))
-    return version
+def lock_version(version_id: UUID) -> ModelVersion:
+    """With its model. Raises ModelVersion.DoesNotExist."""
+    return ModelVersion.objects.select_for_update(of=("self",)).select_related("model").get(pk=version_id)
 
 
-def _check_launch(engine: str, *, artefact_uri: str, arguments: Mapping[str, object], memory_bytes: int) -> None:
-    try:
-        room = get_engine(engine)
-    except UnknownEngine as error:
-        raise InvalidInput("engine", str(error)) from error
-    if not all(isinstance(value, str | int | float | bool) for value in arguments.values()):
-        raise InvalidInput("engine_args", "Engine arguments are text, numbers or true and false.")
-    if not all(_is_text(text) for pair in arguments.items() for text in pair if isinstance(text, str)):
-        raise InvalidInput("engine_args", "Engine arguments are Unicode text without NUL.")
-    if memory_bytes < 0:
-        raise InvalidInput("memory_bytes", "A size in bytes is not negative.")
-    if not artefact_uri:
-        return
-    if room.launch is None:
-        raise InvalidInput("engine", f"The pool cannot start {room.title} itself; attach a running one by its address.")
-    if len(artefact_uri) > 500 or not artefact_uri.startswith(("package:", "file:///")):
-        raise InvalidInput("artefact_uri", "An artefact is package:MODULE/FILE or file:///PATH.")
-    if memory_bytes == 0:
-        raise InvalidInput("memory_bytes", "Say how many bytes one instance claims on its device.")
-    try:
-        room.launch.check_args(arguments)  # type: ignore[arg-type]  # values were checked above
-    except EngineArgumentsRefused as error:
-        raise InvalidInput("engine_args", str(error)) from error
-
-
-def _is_text(text: str) -> bool:
-    """Whether a process can be given it, and the database can store it."""
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _check_replicas(replicas: int, *, launchable: bool) -> None:
-    if not 0 <= replicas <= MAX_REPLICAS:
-        raise InvalidInput("replicas", f"Replicas are between 0 and {MAX_REPLICAS}.")
-    if replicas and not launchable:
-        raise InvalidInput("replicas", "A version without an artefact takes attached engines only.")
-
-
-def _publish(model: Model, *instances: Instance, changes: Changes | None = None) -> None:
+def publish_model(model: Model, *instances: Instance, changes: Changes | None = None) -> None:
+    """Tell doors and controller; `changes` of a service that does more in the same transaction."""
     collected = Changes() if changes is None else changes
     collected.add(Section.MODELS, model.pk)
     for instance in instances:
@@ -200,3 +202,23 @@ def _publish(model: Model, *instances: Instance, changes: Changes | None = None)
     collected.add(Section.POOL, model.pk)
     if changes is None:
         collected.publish()
+
+
+def _check(version: ModelVersion) -> None:
+    if version.device_kind not in DEVICE_KINDS:
+        raise InvalidInput("device_kind", f"A device is one of {', '.join(DEVICE_KINDS)}.")
+    check_shape(version)
+    check_launch(
+        version.engine,
+        artefact_uri=version.artefact_uri,
+        arguments=version.engine_args,
+        memory_bytes=version.memory_bytes,
+    )
+    check_tenant(version)
+    found = version_needs.fault(needs_of(version), device_kind=version.device_kind)
+    if found is not None:
+        raise InvalidInput(*found)
+
+
+def _told(value: Any) -> Any:
+    return str(value) if isinstance(value, UUID) else value

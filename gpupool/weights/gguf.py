@@ -37,6 +37,7 @@ class TensorInfo:
     name: str
     dimensions: tuple[int, ...]
     size_bytes: int
+    offset: int = 0  # from the beginning of its file's data
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class GgufModel:
     lengths: Mapping[str, int]
     tensors: tuple[TensorInfo, ...]
     file_bytes: int
+    data_bytes: int = 0  # of the first file alone: what follows its header
 
 
 def read_gguf(path: Path) -> GgufModel:
@@ -54,14 +56,15 @@ def read_gguf(path: Path) -> GgufModel:
 
     Raises OSError, and ValueError with a reason that can follow a colon.
     """
-    first = _read_file(path)
+    first = read_part(path)
     names = _siblings(path)
-    models = [first, *(_read_file(path.with_name(name)) for name in names)]
+    models = [first, *(read_part(path.with_name(name)) for name in names)]
     return GgufModel(
         metadata=first.metadata,
         lengths=first.lengths,
         tensors=tuple(tensor for model in models for tensor in model.tensors),
         file_bytes=sum(model.file_bytes for model in models),
+        data_bytes=first.data_bytes,
     )
 
 
@@ -78,7 +81,8 @@ def _siblings(path: Path) -> list[str]:
     return [f"{match['stem']}-{number:05d}-of-{count:05d}.gguf" for number in range(2, count + 1)]
 
 
-def _read_file(path: Path) -> GgufModel:
+def read_part(path: Path) -> GgufModel:
+    """The header of one file. Raises as `read_gguf` does."""
     with open(path, "rb") as file:
         size = path.stat().st_size
         head = read_head(file.read(HEAD_BYTES))
@@ -94,7 +98,7 @@ def _read_file(path: Path) -> GgufModel:
         alignment = metadata.get("general.alignment", 32)
         padding = alignment if isinstance(alignment, int) and 0 < alignment <= 1 << 20 else 32
         data_bytes = size - -(-file.tell() // padding) * padding
-    return GgufModel(metadata, lengths, _sized(raw, data_bytes), size)
+    return GgufModel(metadata, lengths, _sized(raw, data_bytes), size, data_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def _sized(raw: list[_RawTensor], data_bytes: int) -> tuple[TensorInfo, ...]:
     for tensor in raw:
         known = tensor_bytes(tensor.kind, tensor.dimensions)
         size = following[tensor.offset] - tensor.offset if known is None else known
-        sized.append(TensorInfo(tensor.name, tensor.dimensions, size))
+        sized.append(TensorInfo(tensor.name, tensor.dimensions, size, tensor.offset))
     return tuple(sized)
 
 

@@ -91,6 +91,12 @@ def context_tokens(engine_args: EngineArgs) -> int | None:
     return parse_struct(engine_args, SglangArgs, "SGLang").context_length
 
 
+def adapter_rank(engine_args: EngineArgs) -> int:
+    """The largest rank of an adapter; 0 where it is not started for any."""
+    args = parse_struct(engine_args, SglangArgs, "SGLang")
+    return args.max_lora_rank if args.lora else 0
+
+
 def sleeps(engine_args: EngineArgs) -> bool:
     """Whether it is started such that it can sleep."""
     return parse_struct(engine_args, SglangArgs, "SGLang").memory_saver

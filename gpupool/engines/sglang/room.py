@@ -5,7 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.sglang.control import SglangControl
 from gpupool.engines.sglang.generate import SglangGenerateWire
-from gpupool.engines.sglang.launch import SglangLaunch, context_tokens, sleeps
+from gpupool.engines.sglang.launch import SglangLaunch, adapter_rank, context_tokens, sleeps
 from gpupool.engines.sglang.load import parse_token_counters
 from gpupool.engines.sglang.wire import SglangWire
 
@@ -28,6 +28,7 @@ ROOM: Final = Engine(
     },
     translates=frozenset({Capability.RERANK}),
     context_tokens=context_tokens,
+    adapter_rank=adapter_rank,
     chat_cap_member="max_completion_tokens",
     completion_max_default=16,
     versions=">=0.5",  # dynamic adapters, /tokenize (which knows messages since sglang#23981)

@@ -111,6 +111,12 @@ def context_tokens(engine_args: EngineArgs) -> int | None:
     return parse_args(engine_args).max_model_len
 
 
+def adapter_rank(engine_args: EngineArgs) -> int:
+    """The largest rank of an adapter; 0 where it is not started for any."""
+    args = parse_args(engine_args)
+    return args.max_lora_rank if args.lora else 0
+
+
 def sleeps(engine_args: EngineArgs) -> bool:
     """Whether it is started such that it can sleep."""
     return parse_args(engine_args).sleep_mode

@@ -5,7 +5,7 @@ from typing import Final
 from gpupool.engines.base import Capability, Engine
 from gpupool.engines.vllm.control import VllmControl
 from gpupool.engines.vllm.generate import VllmGenerateWire
-from gpupool.engines.vllm.launch import VllmLaunch, context_tokens, sleeps
+from gpupool.engines.vllm.launch import VllmLaunch, adapter_rank, context_tokens, sleeps
 from gpupool.engines.vllm.load import parse_token_counters
 from gpupool.engines.vllm.wire import VllmWire
 
@@ -29,6 +29,7 @@ ROOM: Final = Engine(
         }
     ),
     context_tokens=context_tokens,
+    adapter_rank=adapter_rank,
     chat_cap_member="max_completion_tokens",
     completion_max_default=16,
     versions=">=0.10",  # /v1/rerank, the options it is started with
