@@ -15,14 +15,17 @@ from core.clock import Clock
 from core.epochs import Section, current_epoch
 from gpupool import services
 from gpupool.controller.act import carry_out, unless_overtaken
+from gpupool.controller.book import BookKeeper
 from gpupool.controller.healing import keep_healing
 from gpupool.controller.prober import Target, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
 from gpupool.controller.world import list_connected_nodes, read_world
-from gpupool.leases.base import LeaseStore, StoreUnavailable
+from gpupool.leases.base import Compacted, CreatedAt, LeaseStore, StoreUnavailable
+from gpupool.leases.devices import GPU_PREFIX, DeviceBook
 from gpupool.leases.fencing import Fence, Superseded, raise_fence
-from gpupool.leases.leader import LeaderLease
+from gpupool.leases.leader import LeaderLease, leader_key
 from gpupool.leases.liveness import list_live_nodes
+from gpupool.leases.tokens import settle_base
 from gpupool.policies.instance import State
 from gpupool.policies.probe import Health, after_probe, probed_state
 from gpupool.policies.reconcile import Plan, Rules, reconcile
@@ -64,17 +67,25 @@ class Controller:
         self._leader = LeaderLease(store, name=LEADER_NAME, identity=identity, ttl_seconds=lease_seconds, clock=clock)
         self._health: dict[UUID, Health] = {}  # of attached engines, by their probes
         self._braked = False
+        self._stirred = asyncio.Event()  # somebody else has written in the store
 
     async def run(self) -> None:
         """Until cancelled."""
         await self._leader.run(self._work)
 
-    async def _work(self, fence: Fence) -> None:
+    async def _work(self, won: Fence) -> None:
         self._health.clear()
+        base = await self._settle_base()
+        fence = Fence(won.name, base + won.revision)
         await self._raise_fence(fence)
+        # In every transaction of the store too: whoever was replaced there can write there no more.
+        guards = [CreatedAt(leader_key(LEADER_NAME), won.revision)]
+        book = DeviceBook(self._store, clock=self._clock, base=base, guards=guards)
+        keeper = BookKeeper(book, fence=fence, in_thread=_in_thread)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep_reconciling(fence), name="reconcile")
+                group.create_task(self._keep_reconciling(fence, keeper), name="reconcile")
+                group.create_task(self._keep_watching(keeper), name="watch")
                 group.create_task(self._keep_probing(fence), name="probe")
                 group.create_task(self._keep_bringing_back(fence), name="bring back")
                 healing = keep_healing(
@@ -85,6 +96,14 @@ class Controller:
             if errors.subgroup(Superseded) is not None:
                 raise Superseded(LEADER_NAME) from errors
             raise
+
+    async def _settle_base(self) -> int:
+        while True:
+            try:
+                return await settle_base(self._store)
+            except (Error, StoreUnavailable) as error:
+                logger.warning("controller_cannot_see", error=str(error))
+                await asyncio.sleep(self._poll_seconds)
 
     async def _raise_fence(self, fence: Fence) -> None:
         """Before the first look: what an earlier leader still has under way is refused from here on."""
@@ -97,18 +116,34 @@ class Controller:
 
     # Reconciling
 
-    async def _keep_reconciling(self, fence: Fence) -> None:
+    async def _keep_watching(self, keeper: BookKeeper) -> None:
+        """Look anew at whatever others change in the store; after a gap, as it may have been missed, in any case."""
+        while True:
+            try:
+                snapshot = await self._store.range(GPU_PREFIX)
+                self._stirred.set()
+                async for event in self._store.watch(GPU_PREFIX, after_revision=snapshot.revision):
+                    if not keeper.wrote(event.revision):
+                        self._stirred.set()
+            except Compacted:
+                logger.info("store_watch_compacted")
+            except StoreUnavailable as error:
+                logger.info("store_watch_broken", error=str(error))
+            await asyncio.sleep(self._poll_seconds)
+
+    async def _keep_reconciling(self, fence: Fence, keeper: BookKeeper) -> None:
         epoch, live, blind = -1, frozenset[UUID](), False
         checked_at, looked_at, swept_at, due_at = float("-inf"), float("-inf"), float("-inf"), float("inf")
         while True:
             now = self._clock.monotonic()
             try:
                 newest = await _in_thread(lambda: current_epoch(Section.POOL))
-                changed = False
+                changed = self._stirred.is_set()
+                self._stirred.clear()
                 if now - checked_at >= LIVENESS_POLL_SECONDS:
-                    changed, checked_at = await list_live_nodes(self._store) != live, now
+                    changed, checked_at = changed or await list_live_nodes(self._store) != live, now
                 if newest != epoch or changed or now >= due_at or now - looked_at >= self._resync_seconds:
-                    plan, live = await self._reconcile_once(fence)
+                    plan, live = await self._reconcile_once(fence, keeper)
                     epoch, looked_at = newest, now
                     wall = self._clock.now().timestamp()
                     due_at = float("inf") if plan.wake_at is None else now + max(0.0, plan.wake_at - wall)
@@ -123,10 +158,10 @@ class Controller:
                 blind = True
             await asyncio.sleep(self._poll_seconds)
 
-    async def _reconcile_once(self, fence: Fence) -> tuple[Plan, frozenset[UUID]]:
+    async def _reconcile_once(self, fence: Fence, keeper: BookKeeper) -> tuple[Plan, frozenset[UUID]]:
         """One look and all that follows from it; returns the plan and the nodes that were alive."""
         connected = await _in_thread(list_connected_nodes)
-        live = await list_live_nodes(self._store)
+        live = (await keeper.look()).live_nodes
         silent = await _in_thread(lambda: list_silent_targets(live, State.READY))
         verdicts = await probe_all(silent)
         answering = frozenset(instance_id for instance_id, verdict in verdicts.items() if verdict.answered)
@@ -139,7 +174,7 @@ class Controller:
             logger.warning("mass_failure_brake", on=plan.mass_failure, live_nodes=len(live))
         for action in plan.actions:
             logger.info("action", action=type(action).__name__, detail=str(action))
-            await _in_thread(partial(carry_out, action, fence=fence))
+            await carry_out(action, fence=fence, keeper=keeper, in_thread=_in_thread)
         return plan, live
 
     async def _keep_bringing_back(self, fence: Fence) -> None:

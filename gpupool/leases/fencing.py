@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from django.db import connection, transaction
 
+from gpupool.leases.tokens import note_revision
+
 # Outside the store's own keys, which begin with a slash: no range, watch or expiry ever meets it.
 _KEY_PREFIX = "fence:"
 
@@ -51,3 +53,4 @@ def check_fence(fence: Fence | None) -> None:
 def raise_fence(fence: Fence) -> None:
     """Refuse all earlier holders from now on; a new holder does this before it looks at anything. Raises Superseded."""
     check_fence(fence)
+    note_revision(fence.revision)

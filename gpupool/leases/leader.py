@@ -27,6 +27,10 @@ _RENEW_EACH: Final = 0.25
 _ASK_EACH: Final = 0.25
 
 
+def leader_key(name: str) -> str:
+    return f"/leader/{name}"
+
+
 class LeaderLease:
     """Campaigns for one name in the store and runs the work while it leads."""
 
@@ -34,7 +38,7 @@ class LeaderLease:
         """`identity` says who leads, for people; `ttl_seconds` is how long a dead leader blocks the next."""
         self._store = store
         self._name = name
-        self._key = f"/leader/{name}"
+        self._key = leader_key(name)
         self._identity = identity
         self._ttl_seconds = ttl_seconds
         self._clock = clock

@@ -3,7 +3,7 @@
 from typing import Final
 from uuid import UUID
 
-from gpupool.leases.base import Condition, Conflict, IsAbsent, LeaseNotFound, LeaseStore, Put
+from gpupool.leases.base import Condition, Conflict, IsAbsent, LeaseNotFound, LeaseStore, Put, Snapshot
 
 NODES_PREFIX: Final = "/gpu/nodes/"
 _SUFFIX: Final = "/health"
@@ -44,9 +44,13 @@ class NodeLiveness:
 
 async def list_live_nodes(store: LeaseStore) -> frozenset[UUID]:
     """Nodes whose key is there now. Raises StoreUnavailable."""
-    snapshot = await store.range(NODES_PREFIX)
+    return live_nodes_of(await store.range(NODES_PREFIX))
+
+
+def live_nodes_of(snapshot: Snapshot) -> frozenset[UUID]:
+    """Nodes whose key is in what was read."""
     return frozenset(
         UUID(entry.key.removeprefix(NODES_PREFIX).removesuffix(_SUFFIX))
         for entry in snapshot.entries
-        if entry.key.endswith(_SUFFIX)
+        if entry.key.startswith(NODES_PREFIX) and entry.key.endswith(_SUFFIX)
     )

@@ -5,7 +5,7 @@ from gpupool.models.engine import EngineSwitch
 from gpupool.models.health import DeviceEvent, HealingAction, HealingActionState, XidRule
 from gpupool.models.instance import Instance, InstanceDesire, InstanceState, MemoryMode
 from gpupool.models.inventory import Device, Node, NodeState
-from gpupool.models.lease import Lease, LeaseStatus, StoreEntry, StoreEvent, StoreLease, StoreRevision
+from gpupool.models.lease import FencingBase, Lease, LeaseStatus, StoreEntry, StoreEvent, StoreLease, StoreRevision
 from gpupool.models.reservation import Reservation
 from gpupool.models.training import Adapter, AdapterState, FineTuningEvent, FineTuningJob, TrainingFile
 
@@ -15,6 +15,7 @@ __all__ = [
     "Device",
     "DeviceEvent",
     "EngineSwitch",
+    "FencingBase",
     "FineTuningEvent",
     "FineTuningJob",
     "HealingAction",

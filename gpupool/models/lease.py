@@ -43,6 +43,18 @@ class Lease(TimeOrderedModel):
         return f"{self.holder} on {self.device_id}"
 
 
+class FencingBase(models.Model):
+    """What the lease store's revisions are added to, so that tokens only grow: see policies.fencing_base."""
+
+    singleton = models.BooleanField(primary_key=True, default=True)
+    store_id = models.CharField(max_length=64)
+    base = models.BigIntegerField()
+    newest_revision = models.BigIntegerField()  # of that store, as far as it is known
+
+    def __str__(self) -> str:
+        return f"{self.base} with {self.store_id}"
+
+
 class StoreRevision(models.Model):
     """The store's one counter; locking its row orders all writes."""
 

@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
+from django.db.models import Max
 from django.utils import timezone
 
 from core.epochs import Section
+from gpupool.leases.fencing import Superseded
+from gpupool.leases.tokens import known_base, note_revision
 from gpupool.models import Device, Instance, Lease, LeaseStatus
 from gpupool.policies.lease import Portion, Refused, decide_portion
 from gpupool.services.changes import Changes
@@ -56,6 +60,7 @@ def claim_portions(
         if isinstance(decision, Refused):
             return Refused(f"{device.stable_id}: {decision.reason}.")
     numbers = numbers or _next_numbers()
+    _check_newest([device for device, _ in portions], numbers)
     return [_lease(instance, device, portion, numbers, actor) for device, portion in portions]
 
 
@@ -104,14 +109,29 @@ def release(lease: Lease, *, actor: Actor, reason: str, changes: Changes) -> Non
     changes.add(Section.POOL, lease.device_id)
 
 
+def _check_newest(devices: Sequence[Device], numbers: ClaimNumbers) -> None:
+    """A token at or below an earlier one of a device means that the lease store has gone back. Raises Superseded.
+
+    Whoever leads then gives up, and the next one raises the base of all tokens.
+    """
+    newest = Lease.objects.filter(device__in=devices).aggregate(newest=Max("fencing_token"))["newest"]
+    if newest is not None and numbers.fencing_token <= newest:
+        raise Superseded(f"claim {numbers.fencing_token} is not later than {newest}: the lease store has gone back")
+    note_revision(numbers.fencing_token)
+
+
 def _next_numbers() -> ClaimNumbers:
-    """The store's next revision and lease id, from the one row whose lock orders all of its writes."""
+    """The next revision of the PostgreSQL store, from the one row whose lock orders all of its writes.
+
+    Raises RuntimeError where another store counts.
+    """
+    if settings.GATEHOUSE.etcd_url:
+        raise RuntimeError("with ETCD_URL set only the leader claims: its numbers come from etcd")
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO gpupool_storerevision AS counter (singleton, revision, compacted_revision, next_lease_id) "
-            "VALUES (true, 1, 0, 2) ON CONFLICT (singleton) DO UPDATE "
-            "SET revision = counter.revision + 1, next_lease_id = counter.next_lease_id + 1 "
-            "RETURNING revision, next_lease_id - 1"
+            "VALUES (true, 1, 0, 1) ON CONFLICT (singleton) DO UPDATE SET revision = counter.revision + 1 "
+            "RETURNING revision"
         )
-        revision, lease_id = cursor.fetchone()
-    return ClaimNumbers(lease_id=int(lease_id), fencing_token=int(revision))
+        token = known_base() + int(cursor.fetchone()[0])
+    return ClaimNumbers(lease_id=token, fencing_token=token)

@@ -1,6 +1,7 @@
 """Handing a waiting instance to a node, with its claim on the node's devices and on the host's memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
@@ -11,7 +12,7 @@ from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Leas
 from gpupool.policies.instance import State
 from gpupool.policies.lease import Portion, Refused
 from gpupool.services.changes import Changes
-from gpupool.services.claims import ClaimNumbers, claim_portions, lock_devices
+from gpupool.services.claims import ClaimNumbers, claim_portions, instance_holder, lock_devices
 from gpupool.services.engines import why_switched_off
 from gpupool.services.instances import lock_instance, move
 from tenants.actor import Actor
@@ -58,6 +59,37 @@ def claim_and_place(
     return first
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """What the lease store is asked for. `labels` name the devices to people."""
+
+    holder: str
+    node_id: UUID
+    boot_id: str
+    portions: Mapping[UUID, Portion]
+    labels: Mapping[UUID, str]
+
+
+def plan_claim(instance_id: UUID, *device_ids: UUID) -> ClaimPlan | Refused:
+    """What `claim_and_place` will write once the lease store has granted it. Nothing is locked or written here.
+
+    Raises Device.DoesNotExist, Instance.DoesNotExist.
+    """
+    instance = Instance.objects.select_related("version__model").get(pk=instance_id)
+    wanted = _with_host(instance, device_ids)
+    found = {device.pk: device for device in Device.objects.select_related("node").filter(pk__in=wanted)}
+    if missing := [pk for pk in wanted if pk not in found]:
+        raise Device.DoesNotExist(f"no device {missing[0]}")
+    devices = [found[pk] for pk in wanted]
+    refused = why_not_placed(instance, devices)
+    if refused is not None:
+        return refused
+    portions = {device.pk: portion for device, portion in portions_of(instance, devices, device_ids)}
+    labels = {device.pk: device.stable_id for device in devices}
+    node = devices[0].node
+    return ClaimPlan(instance_holder(instance), node.pk, node.boot_id, portions, labels)
+
+
 def _with_host(instance: Instance, device_ids: Sequence[UUID]) -> list[UUID]:
     """The devices, and the host's own where the version claims of its memory beside theirs."""
     if not instance.version.host_memory_bytes:
@@ -102,6 +134,6 @@ def why_not_placed(instance: Instance, devices: Sequence[Device]) -> Refused | N
             return Refused(f"{device.stable_id} is divided: its parts can be claimed, it cannot.")
         if device.isolated_at is not None:
             return Refused(f"{device.stable_id} was taken out of service: {device.isolated_reason}")
-    if node.cordoned:
-        return Refused(f"Node {node.name} is cordoned.")
+    if node.cordoned or node.maintenance:
+        return Refused(f"Node {node.name} is {'cordoned' if node.cordoned else 'in maintenance'}.")
     return None
