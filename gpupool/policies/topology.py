@@ -63,7 +63,7 @@ def nearest_set(devices: Sequence[Linked], count: int) -> tuple[int, ...] | None
     size = len(devices)
     if count > size:
         return None
-    if count <= 1:
+    if count <= 1 or count == size:
         return tuple(range(count))
     pairs = [[1.0] * size for _ in range(size)]
     for first, second in combinations(range(size), 2):

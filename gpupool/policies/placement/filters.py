@@ -1,6 +1,6 @@
 """Filters: each says why a device cannot take an instance, in a sentence's end, or nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gpupool.policies.isolation import refusals
@@ -133,8 +133,26 @@ OCCUPANCY: Final[tuple[tuple[str, Filter], ...]] = (("mps", has_mps_clients_left
 """What is different once others have left."""
 
 
+_ONLY_IF: Final[Mapping[str, Callable[[Need], bool]]] = {
+    "tag": lambda need: bool(need.gpu_tag),
+    "limit": lambda need: need.mem_limit_bytes is not None,
+    "precision": lambda need: bool(need.precision),
+    "shape": lambda need: need.shape is not None,
+    "isolation": lambda need: bool(need.isolation.sandbox or need.isolation.cgroup or need.isolation.mps),
+    "mps": lambda need: need.isolation.mps,
+}
+"""Filters that have nothing to say of most needs: not asked a thousand times for nothing."""
+
+
+def asked_by(
+    need: Need, filters: Sequence[tuple[str, Filter]] = STANDING + OCCUPANCY
+) -> tuple[tuple[str, Filter], ...]:
+    """The filters that this need is held against."""
+    return tuple(one for one in filters if one[0] not in _ONLY_IF or _ONLY_IF[one[0]](need))
+
+
 def first_reason(
-    device: DeviceView, need: Need, filters: tuple[tuple[str, Filter], ...] = STANDING + OCCUPANCY
+    device: DeviceView, need: Need, filters: Sequence[tuple[str, Filter]] = STANDING + OCCUPANCY
 ) -> tuple[str, str] | None:
     """Code and reason of the first filter that has one."""
     for code, check in filters:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from gpupool.policies.lease import describe_bytes
 from gpupool.policies.placement import filters, rights, sets
+from gpupool.policies.placement.filters import Filter
 from gpupool.policies.placement.preempt import preempt, without_leaving
 from gpupool.policies.placement.rights import Standing
 from gpupool.policies.placement.scorers import score
@@ -26,7 +27,7 @@ _BORROWED_LAST = 10.0
 
 def judge(device: DeviceView, need: Need) -> Fits | Unfit:
     """Every filter on one device by itself, the first reason wins."""
-    return _judge(device, need, {}, (), ())
+    return _judge(device, need, filters.asked_by(need), {}, (), ())
 
 
 def place(
@@ -49,12 +50,12 @@ def place(
     over = rights.over_quota_together((), need, [one for one in quotas if one.metric == "gpu_memory"])
     if over is not None or any(one.code == "quota" for one in made.unfit):
         return made  # more room would not help
-    soon = _place(without_leaving(devices), need, quotas, standings)
-    if isinstance(soon, Placed):
-        return Unplaced(
-            "It waits for instances that are leaving: there is room once they have gone.", made.unfit, made.fits
-        )
-    found = preempt(devices, need, standings)
+    if any(claim.leaving for device in devices for claim in device.claims):
+        soon = _place(without_leaving(devices), need, quotas, standings)
+        if isinstance(soon, Placed):
+            reason = "It waits for instances that are leaving: there is room once they have gone."
+            return Unplaced(reason, made.unfit, made.fits)
+    found = preempt(devices, need, standings, made)
     if found is None:
         return made
     if rights.over_quota_together(found.device_ids, need, quotas) is not None:
@@ -71,18 +72,18 @@ def judge_all(
 ) -> list[Fits | Unfit]:
     """Each device's own verdict, in their order: for people who ask why."""
     standings = [rights.standing(one, devices) for one in reservations] if need.kind == "gpu" else []
-    hosts = _hosts(devices, need)
-    return [_judge(device, need, hosts, standings, quotas) for device in devices]
+    hosts, asked = _hosts(devices, need), filters.asked_by(need)
+    return [_judge(device, need, asked, hosts, standings, quotas) for device in devices]
 
 
 def _place(
     devices: Sequence[DeviceView], need: Need, quotas: Sequence[QuotaView], standings: Sequence[Standing]
 ) -> Placed | Unplaced:
-    hosts = _hosts(devices, need)
+    hosts, asked = _hosts(devices, need), filters.asked_by(need)
     fits: list[Fits] = []
     unfit: list[Unfit] = []
     for device in devices:
-        verdict = _judge(device, need, hosts, standings, quotas)
+        verdict = _judge(device, need, asked, hosts, standings, quotas)
         if isinstance(verdict, Fits):
             fits.append(verdict)
         else:
@@ -103,11 +104,12 @@ def _place(
 def _judge(
     device: DeviceView,
     need: Need,
+    asked: Sequence[tuple[str, Filter]],
     hosts: Mapping[UUID | None, DeviceView],
     standings: Sequence[Standing],
     quotas: Sequence[QuotaView],
 ) -> Fits | Unfit:
-    found = filters.first_reason(device, need)
+    found = filters.first_reason(device, need, asked)
     if found is None and need.host_memory_bytes and need.kind != "cpu":
         found = _host_lacks(hosts.get(device.node_id), need)
     if found is None and standings and (reason := rights.kept_for_others(device, need, standings)) is not None:

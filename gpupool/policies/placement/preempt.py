@@ -3,27 +3,38 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 from uuid import UUID
 
 from gpupool.policies.placement import filters, rights, sets
 from gpupool.policies.placement.rights import Standing
-from gpupool.policies.placement.views import ClaimView, DeviceView, Fits, Need, Preempt
+from gpupool.policies.placement.views import ClaimView, DeviceView, Fits, Need, Preempt, Unplaced
+
+_OCCUPIED: Final = frozenset(code for code, _ in filters.OCCUPANCY)
 
 
-def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Standing]) -> Preempt | None:
-    """The fewest and least important instances whose going makes room; None where none would do."""
+def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Standing], made: Unplaced) -> Preempt | None:
+    """The fewest and least important instances whose going makes room; None where none would do.
+
+    `made` is why nothing fits now: only devices that are full, or that fit alone, are worth a second look.
+    """
     own_rights = [one for one in standings if one.reservation.tenant_id == need.tenant_id and one.unmet]
     by_tenant: dict[UUID, list[Standing]] = defaultdict(list)
     for one in standings:
         by_tenant[one.reservation.tenant_id].append(one)
+    if not own_rights and not any(one.priority < need.priority for device in devices for one in device.claims):
+        return None
     room: list[Fits] = []
     going: dict[UUID, tuple[ClaimView, ...]] = {}
+    full = {one.device_id for one in made.unfit if one.code in _OCCUPIED}
+    free = {one.device_id for one in made.fits}
     for device in devices:
-        if filters.first_reason(device, need, filters.STANDING) is not None:
+        if device.device_id in free:
+            victims: tuple[ClaimView, ...] | None = ()
+        elif device.device_id in full and rights.kept_for_others(device, need, standings) is None:
+            victims = _victims(device, need, own_rights, by_tenant)
+        else:
             continue
-        if rights.kept_for_others(device, need, standings) is not None:
-            continue
-        victims = _victims(device, need, own_rights, by_tenant)
         if victims is None:
             continue
         going[device.device_id] = victims
@@ -55,8 +66,6 @@ def _victims(
     device: DeviceView, need: Need, own_rights: Sequence[Standing], by_tenant: Mapping[UUID, Sequence[Standing]]
 ) -> tuple[ClaimView, ...] | None:
     """Claims that have to end for the need to fit: the least important first, the youngest of those."""
-    if filters.first_reason(device, need, filters.OCCUPANCY) is None:
-        return ()
     by_right = any(rights.matches(device, one.reservation.gpu_tag) for one in own_rights)
     candidates = sorted(
         (
@@ -75,10 +84,11 @@ def _victims(
         ),
         key=lambda claim: (not claim.leaving, claim.priority, -claim.since),
     )
+    occupancy = filters.asked_by(need, filters.OCCUPANCY)
     ended: list[ClaimView] = []
     for claim in candidates:
         ended.append(claim)
-        if filters.first_reason(_without(device, ended), need, filters.OCCUPANCY) is None:
+        if filters.first_reason(_without(device, ended), need, occupancy) is None:
             return tuple(ended)
     return None
 
