@@ -22,7 +22,6 @@ from gpupool.models import (
     Model,
     ModelAlias,
     ModelVersion,
-    Node,
     VersionState,
 )
 
@@ -312,11 +311,6 @@ def engine_address(instance: Instance) -> str:
         return ""
     host = f"[{instance.host}]" if ":" in instance.host else instance.host
     return f"{'https://' if instance.tls else ''}{host}:{instance.port}{instance.base_path}"
-
-
-def list_nodes() -> QuerySet[Node]:
-    """Every node, by name."""
-    return Node.objects.order_by("name")
 
 
 def list_instances() -> QuerySet[Instance]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from gpupool.models import Instance, Model, ModelVersion, Node
+from gpupool.models import Instance, Model, ModelVersion
 
 
 class ModelSerializer(serializers.ModelSerializer[Model]):
@@ -44,30 +44,6 @@ class NewVersionSerializer(serializers.Serializer[Any]):
 
 class ReplicasSerializer(serializers.Serializer[Any]):
     replicas = serializers.IntegerField(min_value=0, max_value=1000)
-
-
-class NodeSerializer(serializers.ModelSerializer[Node]):
-    class Meta:
-        model = Node
-        fields = (
-            "id", "name", "state", "cordoned", "token_last_four", "token_revoked_at", "address", "agent_version",
-            "facts", "last_seen_at", "created_at",
-        )  # fmt: skip
-
-
-class NewNodeSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=120)
-
-
-class NodeTokenSerializer(serializers.Serializer[Any]):
-    """The token is in this answer and in no later one."""
-
-    node = NodeSerializer()
-    token = serializers.CharField()
-
-
-class CordonSerializer(serializers.Serializer[Any]):
-    cordoned = serializers.BooleanField()
 
 
 class InstanceSerializer(serializers.ModelSerializer[Instance]):

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from gpupool.api import training, views
+from gpupool.api import nodes, training, views
 
 urlpatterns = [
     path("models/", views.ModelListView.as_view(), name="api-models"),
@@ -10,10 +10,13 @@ urlpatterns = [
     path("versions/<uuid:version_id>/replicas/", views.VersionReplicasView.as_view(), name="api-version-replicas"),
     path("versions/<uuid:version_id>/retire/", views.VersionRetireView.as_view(), name="api-version-retire"),
     path("versions/<uuid:version_id>/serve/", views.VersionServeView.as_view(), name="api-version-serve"),
-    path("nodes/", views.NodeListView.as_view(), name="api-nodes"),
-    path("nodes/<uuid:node_id>/token/", views.NodeTokenView.as_view(), name="api-node-token"),
-    path("nodes/<uuid:node_id>/cordon/", views.NodeCordonView.as_view(), name="api-node-cordon"),
-    path("nodes/<uuid:node_id>/lost/", views.NodeLostView.as_view(), name="api-node-lost"),
+    path("nodes/", nodes.NodeListView.as_view(), name="api-nodes"),
+    path("nodes/<uuid:node_id>/", nodes.NodeView.as_view(), name="api-node"),
+    path("nodes/<uuid:node_id>/devices/", nodes.NodeDeviceListView.as_view(), name="api-node-devices"),
+    path("nodes/<uuid:node_id>/maintenance/", nodes.NodeMaintenanceView.as_view(), name="api-node-maintenance"),
+    path("nodes/<uuid:node_id>/token/", nodes.NodeTokenView.as_view(), name="api-node-token"),
+    path("nodes/<uuid:node_id>/cordon/", nodes.NodeCordonView.as_view(), name="api-node-cordon"),
+    path("nodes/<uuid:node_id>/lost/", nodes.NodeLostView.as_view(), name="api-node-lost"),
     path("engines/", views.EngineListView.as_view(), name="api-engines"),
     path("engines/<str:name>/", views.EngineView.as_view(), name="api-engine"),
     path("instances/", views.InstanceListView.as_view(), name="api-instances"),

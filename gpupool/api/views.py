@@ -1,7 +1,7 @@
 """The pool's control API: views parse, call one service, render."""
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -22,30 +22,24 @@ from gpupool import selectors, services
 from gpupool.api.permissions import PlatformRolePermission
 from gpupool.api.serializers import (
     AttachSerializer,
-    CordonSerializer,
     EngineSerializer,
     EnginesSerializer,
     EngineSwitchSerializer,
     InstanceSerializer,
     ModelSerializer,
     NewModelSerializer,
-    NewNodeSerializer,
     NewVersionSerializer,
-    NodeSerializer,
-    NodeTokenSerializer,
     ReplicasSerializer,
     StopSerializer,
     VersionSerializer,
 )
 from gpupool.engines.registry import UnknownEngine, broken_plugins
-from gpupool.models import Instance, Model, ModelVersion, Node
+from gpupool.models import Instance, Model, ModelVersion
 from tenants.actor import Actor, user_actor
 from tenants.models import User
 from tenants.services import InvalidInput
 
 T = TypeVar("T")
-_UNCACHED: Final = {"Cache-Control": "no-store"}
-"""Of answers with a secret in them."""
 
 
 def _actor(request: Request) -> Actor:
@@ -123,50 +117,6 @@ class VersionServeView(_PoolView):
         """Serve (again), with the replicas that were wanted."""
         version = _served(lambda: services.serve_version(version_id, actor=_actor(request)))
         return Response(VersionSerializer(version).data)
-
-
-class NodeListView(_PoolView, ListAPIView[Node]):
-    serializer_class = NodeSerializer
-    pagination_class = NewestFirst
-
-    def get_queryset(self) -> QuerySet[Node]:
-        return selectors.list_nodes()
-
-    @extend_schema(request=NewNodeSerializer, responses={201: NodeTokenSerializer})
-    def post(self, request: Request) -> Response:
-        values = _parsed(NewNodeSerializer, request)
-        created = _served(lambda: services.create_node(values["name"], actor=_actor(request)))
-        return Response(NodeTokenSerializer(created).data, status=status.HTTP_201_CREATED, headers=_UNCACHED)
-
-
-class NodeTokenView(_PoolView):
-    @extend_schema(request=None, responses={200: NodeTokenSerializer})
-    def post(self, request: Request, node_id: UUID) -> Response:
-        """Rotate: the old token is refused from now on, and the stream it opened is ended."""
-        rotated = _served(lambda: services.rotate_node_token(node_id, actor=_actor(request)))
-        return Response(NodeTokenSerializer(rotated).data, headers=_UNCACHED)
-
-    @extend_schema(request=None, responses={204: None})
-    def delete(self, request: Request, node_id: UUID) -> Response:
-        """Revoke: the agent is refused; its engines keep serving."""
-        _served(lambda: services.revoke_node_token(node_id, actor=_actor(request)))
-        return Response(status=status.HTTP_204_NO_CONTENT)
-
-
-class NodeCordonView(_PoolView):
-    @extend_schema(request=CordonSerializer, responses={200: NodeSerializer})
-    def put(self, request: Request, node_id: UUID) -> Response:
-        values = _parsed(CordonSerializer, request)
-        node = _served(lambda: services.set_node_cordoned(node_id, values["cordoned"], actor=_actor(request)))
-        return Response(NodeSerializer(node).data)
-
-
-class NodeLostView(_PoolView):
-    @extend_schema(request=None, responses={200: NodeSerializer})
-    def post(self, request: Request, node_id: UUID) -> Response:
-        """Vouch that the machine is off: its instances end and its claims are free."""
-        node = _served(lambda: services.declare_node_lost(node_id, actor=_actor(request)))
-        return Response(NodeSerializer(node).data)
 
 
 class EngineListView(_PoolView):
