@@ -74,6 +74,18 @@ class TokenCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What an engine says it made of its memory, on all its devices together; None where it does not say."""
+
+    kv_tokens: int | None = None  # tokens that its KV cache holds
+    kv_bytes: int | None = None
+    kv_block_tokens: int | None = None  # in blocks of so many
+    weights_bytes: int | None = None
+    compute_bytes: int | None = None  # graphs, activations, scratch
+    device_share: float | None = None  # of a device's memory, what it takes for itself when it starts
+
+
+@dataclass(frozen=True, slots=True)
 class OpenAICall:
     """A request in OpenAI's words, on its way to an engine that may speak others.
 
@@ -244,6 +256,8 @@ class Engine:
     protocol: str = "openai"  # the words it is spoken to in: openai, ollama, generate, oip-v2
     versions: str = ""  # the engine's own versions that the room was made for, e.g. ">=0.6"; empty: any
     counters: Callable[[str], TokenCounters] | None = None  # reads what `wire.metrics()` is answered with
+    measured: Callable[[str, str], EngineMemory] | None = None
+    """Reads what `wire.metrics()` is answered with and what the engine has logged; either may be empty."""
     context_tokens: Callable[[EngineArgs], int | None] | None = None
     """Prompt and answer of one request together, as the pool starts the engine with these arguments; None: the model's
     own, or not known."""

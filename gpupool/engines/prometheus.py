@@ -2,11 +2,12 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
 _AFTER_NAME: Final = r"(?:\{[^\n]*\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$"  # labels, value, time
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @cache
@@ -23,6 +24,12 @@ def samples(text: str, name: str) -> Iterator[float]:
             continue
         if math.isfinite(value):
             yield value
+
+
+def labels(text: str, name: str) -> Iterator[Mapping[str, str]]:
+    """Labels of every series called `name`: of an `..._info` gauge they are all that it says."""
+    for match in re.finditer(rf"^{re.escape(name)}\{{([^\n]*)\}}[ \t]", text, re.MULTILINE):
+        yield {label: value.replace('\\"', '"') for label, value in _LABEL.findall(match[1])}
 
 
 def gauge_sum(text: str, *names: str) -> float | None:

@@ -6,6 +6,7 @@ from gpupool.engines.base import Capability, Engine
 from gpupool.engines.llamacpp.control import LlamaCppControl
 from gpupool.engines.llamacpp.launch import LlamaCppLaunch, context_tokens
 from gpupool.engines.llamacpp.load import parse_token_counters
+from gpupool.engines.llamacpp.memory import parse_memory
 from gpupool.engines.llamacpp.wire import LlamaCppWire
 
 ROOM: Final = Engine(
@@ -28,5 +29,6 @@ ROOM: Final = Engine(
     ),
     translates=frozenset({Capability.TOKENIZE}),
     counters=parse_token_counters,
+    measured=parse_memory,
     context_tokens=context_tokens,
 )

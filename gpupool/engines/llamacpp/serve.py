@@ -5,6 +5,7 @@ when the port was taken, so that the agent can try the next one, and 1 when the 
 """
 
 import argparse
+import ctypes
 import errno
 import socket
 import sys
@@ -19,6 +20,10 @@ _POOLING = {
     "last": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_LAST,
     "rank": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_RANK,
 }
+
+
+_LOADING = 4  # tells the sizes of its buffers
+_SERVING = 2  # warnings and errors: lines per request would fill the disk
 
 
 def main() -> None:
@@ -51,7 +56,7 @@ def main() -> None:
     params.endpoint_slots = True
     params.cache_ram_mib = options.cache_ram  # llama.cpp's own default, 8 GiB, is in no lease
     params.fit_params = False  # what the lease says is used; nothing is shrunk in silence
-    params.verbosity = 2  # warnings and errors: lines per request would fill the disk
+    params.verbosity = _LOADING if _set_verbosity(_LOADING) else _SERVING
     params.ui = False  # people look at the console; the engine is for the relay alone
     params.cors_origins = ""  # and no page in a browser may read its answers
     try:
@@ -63,6 +68,7 @@ def main() -> None:
             sys.stderr.write(f"serve: port {options.port} is in use\n")
             sys.exit(errno.EADDRINUSE)
         sys.exit(1)  # llama.cpp writes the cause itself; the exception knows no more than that it failed
+    _set_verbosity(_SERVING)
     sys.stderr.write(f"serve: listening on {server.listening_address}\n")
     sys.stderr.flush()
     threading.Event().wait()
@@ -85,6 +91,15 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--pooling", choices=list(_POOLING))
     parser.add_argument("--lora", action="append", default=[])
     return parser.parse_args()
+
+
+def _set_verbosity(level: int) -> bool:
+    """Whether it could be set: only a build that shows this function can be made quiet again once it has loaded."""
+    try:
+        ctypes.CDLL(xllamacpp.xllamacpp.__file__)._Z30common_log_set_verbosity_tholdi(ctypes.c_int(level))
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def _taken(host: str, port: int) -> bool:

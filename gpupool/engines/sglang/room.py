@@ -7,6 +7,7 @@ from gpupool.engines.sglang.control import SglangControl
 from gpupool.engines.sglang.generate import SglangGenerateWire
 from gpupool.engines.sglang.launch import SglangLaunch, adapter_rank, context_tokens, sleeps
 from gpupool.engines.sglang.load import parse_token_counters
+from gpupool.engines.sglang.memory import parse_memory
 from gpupool.engines.sglang.wire import SglangWire
 
 _CONTROLS: Final = frozenset({Capability.LOAD, Capability.SLEEP, Capability.ADAPTERS})
@@ -33,6 +34,7 @@ ROOM: Final = Engine(
     completion_max_default=16,
     versions=">=0.5",  # dynamic adapters, /tokenize (which knows messages since sglang#23981)
     counters=parse_token_counters,
+    measured=parse_memory,
     sleeps=sleeps,
     extra_ports=1,
     device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
@@ -49,4 +51,5 @@ GENERATE: Final = Engine(
     completion_max_default=16,
     versions=">=0.4",
     counters=parse_token_counters,
+    measured=parse_memory,
 )

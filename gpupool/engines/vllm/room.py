@@ -7,6 +7,7 @@ from gpupool.engines.vllm.control import VllmControl
 from gpupool.engines.vllm.generate import VllmGenerateWire
 from gpupool.engines.vllm.launch import VllmLaunch, adapter_rank, context_tokens, sleeps
 from gpupool.engines.vllm.load import parse_token_counters
+from gpupool.engines.vllm.memory import parse_memory
 from gpupool.engines.vllm.wire import VllmWire
 
 ROOM: Final = Engine(
@@ -34,6 +35,7 @@ ROOM: Final = Engine(
     completion_max_default=16,
     versions=">=0.10",  # /v1/rerank, the options it is started with
     counters=parse_token_counters,
+    measured=parse_memory,
     sleeps=sleeps,
     extra_ports=8,
     device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
