@@ -25,6 +25,12 @@ _RECOVERY: Final = {
 }
 _MODES: Final = {"enabled": True, "disabled": False}
 _DRAW: Final = ("power_draw", "average_power_draw", "instant_power_draw", "instantaneous_power_draw")
+_LIMIT: Final = (
+    "enforced_power_limit",
+    "current_power_limit",
+    "gpu_ceiling_power_limit/current_power_limit",  # since 610
+    "power_limit",
+)
 _PENDING: Final = ("pending_retirement", "pending_blacklist", "pending_page_blacklist")
 _THROTTLE: Final = (
     ("power_cap", "sw_power_cap"),
@@ -118,7 +124,7 @@ def _telemetry(gpu: Field) -> dict[str, float]:
     errors = "ecc_errors"
     values: dict[str, float | None] = {
         "power_watts": number(draw(*_DRAW)),
-        "power_limit_watts": number(draw("enforced_power_limit", "current_power_limit", "power_limit")),
+        "power_limit_watts": number(draw(*_LIMIT)),
         "sm_clock_mhz": number(gpu.text("clocks/sm_clock", "clocks/sm")),
         "memory_clock_mhz": number(gpu.text("clocks/mem_clock", "clocks/memory")),
         "sm_clock_max_mhz": number(gpu.text("max_clocks/sm_clock", "max_clocks/sm")),

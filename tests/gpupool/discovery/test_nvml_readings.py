@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpupool.discovery.base import Device, Link, LinkType, MemoryType
+from gpupool.discovery.base import Device, Link, LinkType, MemoryType, Noticed
 from tests.gpupool.discovery.nvml_gpus import Gpus, build, nvml_header_folder
 
 GIB = 1 << 30
@@ -80,7 +80,7 @@ async def test_nvlinks_between_two_gpus_are_one_link_of_many_lanes(gpus: Gpus) -
 async def test_errors_that_appear_between_two_looks_are_events(gpus: Gpus) -> None:
     assert (await gpus.source.probe()).noticed == ()
     gpus.play("sick")
-    events = []
+    events: list[Noticed] = []
     for _ in range(6):  # counters of errors are asked for at every fifth look
         events += (await gpus.source.probe()).noticed
     assert {event.stable_id for event in events} == {"GPU-00000000-0000-0000-0000-000000000002"}
