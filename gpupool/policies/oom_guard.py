@@ -125,14 +125,13 @@ def clamped(used_bytes: int, limit_bytes: int) -> tuple[int, int]:
 def measured_share(sample: Sample) -> float | None:
     """Use over lease, both without what the engine declared; None where it cannot be said.
 
-    An engine that declared its whole lease has nothing left to grow in: then all of its use counts.
+    Who declared nearly its whole lease has next to nothing to grow in; a fiftieth of the lease is room at least, so
+    that rounding is no growth.
     """
     if sample.used_bytes is None or sample.lease_bytes <= 0:
         return None
-    declared = min(max(0, sample.preallocated_bytes or 0), sample.lease_bytes)
-    room = sample.lease_bytes - declared
-    if room < sample.lease_bytes // 50:  # less than 2 % is left: rounding, not room
-        return sample.used_bytes / sample.lease_bytes
+    declared = max(0, sample.preallocated_bytes or 0)
+    room = max(sample.lease_bytes - declared, sample.lease_bytes // 50, 1)
     return max(0, sample.used_bytes - declared) / room
 
 
