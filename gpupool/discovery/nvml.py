@@ -129,11 +129,7 @@ def no_gpu_reason(reading: NvmlReading, on_the_bus: Sequence[PciGpu]) -> str:
     if nvidia:
         addresses = ", ".join(gpu.address for gpu in nvidia)
         return f"An NVIDIA GPU is on the PCI bus ({addresses}), but {why}."
-    sentence = f"No GPU was found: {why}."
-    others = [gpu for gpu in on_the_bus if gpu.vendor == "amd" and gpu.driver]
-    if others:
-        sentence += f" There is an AMD GPU ({others[0].address}), which this version does not use yet."
-    return sentence
+    return f"No NVIDIA GPU was found: {why}."
 
 
 def _stale(inventory: Inventory, reason: str) -> Inventory:

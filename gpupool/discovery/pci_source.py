@@ -6,7 +6,7 @@ Comes after the vendors' sources: what those know of a device at the same addres
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -49,7 +49,7 @@ class PciSource:
             self._names_until = now + _NAMES_AGAIN_SECONDS
             self._names = {function.address: function for function in listed(await self._ask_lspci())}
         devices = tuple(device_of(function, self._names.get(function.address), self._node_id) for function in functions)
-        self._last = Inventory(devices, "" if devices else "No GPU or accelerator is on the PCI bus.")
+        self._last = Inventory(devices)  # that there is none, the vendors' sources say
         return self._last
 
     async def close(self) -> None:
@@ -130,8 +130,3 @@ def _name(function: PciFunction, told: PciListed | None) -> str:
         return " ".join(part for part in (title, told.name) if part)
     maker = title or function.maker or f"vendor {function.vendor_id}"
     return f"{maker} device {function.device_id}"
-
-
-def addresses(devices: Iterable[Device]) -> frozenset[str]:
-    """PCI addresses of whole devices."""
-    return frozenset(device.pci_address for device in devices if device.pci_address and not device.partition_of)

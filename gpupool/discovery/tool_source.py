@@ -139,17 +139,14 @@ class ToolSource:
         title, tools = self._plan.title, " or ".join(self._plan.tools)
         if here := self._on_the_bus():
             addresses = ", ".join(gpu.address for gpu in here)
-            if all(not gpu.driver for gpu in here):
-                return (
-                    f"A GPU of {title} is on the PCI bus ({addresses}), but no driver is bound to it: "
-                    f"load {self._plan.driver}."
-                )
             why = f"its driver tells nothing of it: is {tools} installed?"
+            if all(not gpu.driver for gpu in here):
+                why = f"no driver is bound to it: load {self._plan.driver}."
             return f"A GPU of {title} is on the PCI bus ({addresses}), but {why}"
         if self._failures:
             name, why = next(iter(self._failures.items()))
-            return f"No GPU of {title} was found; {self._tool_of(name)} said: {why}."
-        return f"No GPU of {title} was found on the PCI bus, nor by {tools}."
+            return f"No {title} GPU was found; {self._tool_of(name)} said: {why}."
+        return f"No {title} GPU was found: none is on the PCI bus, and {tools} tells of none."
 
     def _tool_of(self, command: str) -> str:
         for tool, commands in {**self._plan.tools, **self._plan.beside}.items():

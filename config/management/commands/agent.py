@@ -24,10 +24,13 @@ from gpupool.agent.node import NodeAgent, NodeSettings
 from gpupool.agent.processes import clean_environment
 from gpupool.agent.state import AgentAlreadyRuns
 from gpupool.agent.workshop import Timings
+from gpupool.discovery.amd import amd_source
 from gpupool.discovery.base import DeviceSource
 from gpupool.discovery.fabric_manager import FabricManagerLog
 from gpupool.discovery.host import HostSource
+from gpupool.discovery.intel import intel_source
 from gpupool.discovery.nvidia import nvidia_source
+from gpupool.discovery.pci_source import PciSource
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
@@ -86,14 +89,18 @@ async def _run(node_settings: NodeSettings, memory_share: float, dcgm_url: str |
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    env, clock = clean_environment(os.environ), SystemClock()
     sources: list[DeviceSource] = [
         HostSource(memory_share=memory_share),
         nvidia_source(
-            env=clean_environment(os.environ),
-            clock=SystemClock(),
+            env=env,
+            clock=clock,
             exporter=exporter_fetch(dcgm_url) if dcgm_url else None,
             topology_file=os.environ.get("NCCL_TOPO_FILE", ""),
         ),
         FabricManagerLog(),
+        amd_source(env=env, clock=clock),
+        intel_source(env=env, clock=clock),
+        PciSource(env=env, clock=clock),  # last: it fills the gaps of those that know more
     ]
     await NodeAgent(node_settings, sources).run(stop)
