@@ -83,6 +83,8 @@ class AgentConsumer(AsyncWebsocketConsumer):
             else:
                 intake = await database_sync_to_async(services.apply_observed)(self.node.pk, self.session_id, message)
                 self._note_orphans(intake.orphans)
+                if message.events:
+                    self._changed.set()  # it tells them until it hears that they are kept
         except BadMessage as error:
             logger.warning("agent_message_refused", node=self.node.name, error=str(error))
             await self._refuse(str(error), CLOSE_REFUSED)

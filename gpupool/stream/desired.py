@@ -10,6 +10,7 @@ from core.epochs import Section, current_epoch
 from gpupool.engines.registry import engines
 from gpupool.models import DeviceEvent, Instance, InstanceDesire, InstanceState, Lease, ModelVersion
 from gpupool.policies.tenant_switch import Binding, sign, switch_key
+from gpupool.reads.healing import device_actions
 from gpupool.stream.messages import Desired, DesiredInstance, InstanceFact
 
 
@@ -35,7 +36,9 @@ def read_desired(node_id: UUID, orphans: Iterable[InstanceFact] = ()) -> Desired
     rows = [_row(instance, claims.get(f"instance:{instance.pk}", [])) for instance in instances]
     known = {row.instance_id for row in rows}
     rows += [_stop_row(fact) for fact in orphans if fact.instance_id not in known]
-    return Desired(revision=revision, instances=rows, event_sequence=kept_events(node_id))
+    return Desired(
+        revision=revision, instances=rows, actions=device_actions(node_id), event_sequence=kept_events(node_id)
+    )
 
 
 def kept_events(node_id: UUID) -> int:

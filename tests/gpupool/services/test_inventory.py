@@ -6,9 +6,10 @@ import pytest
 from django.utils import timezone
 
 from gpupool import services
-from gpupool.models import Device, Instance, InstanceState, Node, StoreEvent, StoreRevision
+from gpupool.models import Device, DeviceEvent, Instance, InstanceState, Node, StoreEvent, StoreRevision
 from gpupool.selectors import list_devices_overview, list_ready_endpoints
-from gpupool.stream.messages import EngineLoadFact, Observed
+from gpupool.stream.desired import read_desired
+from gpupool.stream.messages import EngineLoadFact, EventFact, Observed
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tests.gpupool.pool import GIB, a_device, a_hello, a_version, an_online_node, place_one, seen
@@ -177,3 +178,38 @@ def test_an_engine_that_its_agent_does_not_list_any_more_leaves_the_routing() ->
     assert list_ready_endpoints() == []
     instance.refresh_from_db()
     assert (instance.state, instance.reason) == (InstanceState.FAILED, "Node node-1 does not run it any more.")
+
+
+def _event(sequence: int, *, code: int = 79, device: str = "gpu-0") -> EventFact:
+    return EventFact(sequence=sequence, source="nvml", kind="xid", at=1_790_000_000.0, stable_id=device, code=code)
+
+
+@pytest.mark.shows("P24")
+def test_the_same_error_twice_is_kept_twice_and_a_report_that_comes_again_adds_nothing() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    report = Observed(
+        sequence=1, devices=[a_device("gpu-0")], instances=[], events=[_event(1), _event(2), _event(3, device="")]
+    )
+    for _ in range(2):
+        services.apply_observed(node.pk, node.session, report)
+    kept = DeviceEvent.objects.order_by("sequence").values_list("sequence", "code", "device__stable_id")
+    assert list(kept) == [(1, 79, "gpu-0"), (2, 79, "gpu-0"), (3, 79, None)]
+    assert read_desired(node.pk).event_sequence == 3
+
+
+def test_what_is_kept_counts_by_boot() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    services.apply_observed(
+        node.pk, node.session, Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], events=[_event(7)])
+    )
+    services.apply_hello(node.pk, a_hello("node-1", a_device("gpu-0"), boot_id="second"))
+    assert read_desired(node.pk).event_sequence == 0
+
+
+def test_what_a_node_isolates_by_is_told_anew_when_it_changed() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    record = {"mps": {"available": True, "reason": ""}}
+    for told in (record, {}):
+        report = Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], capabilities=told)
+        services.apply_observed(node.pk, node.session, report)
+    assert Node.objects.get().capabilities == record

@@ -16,7 +16,7 @@ from gpupool import services
 from gpupool.leases.default import close_shared_store, shared_store
 from gpupool.leases.liveness import list_live_nodes
 from gpupool.models import Device, Instance, InstanceState, Node
-from gpupool.stream.messages import STREAM_PATH, Desired, Observed, Refused, ServerMessage, Welcome
+from gpupool.stream.messages import STREAM_PATH, Desired, EventFact, Observed, Refused, ServerMessage, Welcome
 from gpupool.stream.routing import websocket_urlpatterns
 from tenants.actor import SYSTEM
 from tests.gpupool.leases.contract import eventually
@@ -157,6 +157,17 @@ async def test_what_the_agent_sees_is_written_down(connect: Connect, token: str)
         return (row.state, row.pid, row.port, row.host) == (InstanceState.READY, 77, 21000, "127.0.0.1")
 
     await eventually(ready)
+
+
+async def test_events_are_acknowledged_at_once(connect: Connect, token: str) -> None:
+    agent = await connect(token)
+    first = await _begin(agent)
+    assert first.event_sequence == 0
+    event = EventFact(sequence=4, source="kernel_log", kind="xid", at=1.0, stable_id="gpu-0", code=79)
+    await agent.say(Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], events=[event]))
+    async with asyncio.timeout(2.0):
+        while (await agent.hear()).event_sequence != 4:
+            pass
 
 
 async def test_the_newest_stream_speaks_for_the_node(connect: Connect, token: str) -> None:
