@@ -52,7 +52,17 @@ def pair_score(first: Linked, second: Linked) -> float:
 
 def set_score(devices: Sequence[Linked]) -> float:
     """A set is as near as its farthest pair; one device alone is as near as can be."""
+    if len(devices) > 1 and _one_switch(devices):
+        return 1.0
     return min((pair_score(first, second) for first, second in combinations(devices, 2)), default=1.0)
+
+
+def _one_switch(devices: Sequence[Linked]) -> bool:
+    """Whether all are at one switch that joins every pair at full rate: no pair needs to be looked at."""
+    return any(
+        LEVELS.get(kind) == 1.0 and all(one.links.get(peer) == kind for one in devices)
+        for peer, kind in devices[0].links.items()
+    )
 
 
 def nearest_set(devices: Sequence[Linked], count: int) -> tuple[int, ...] | None:
@@ -63,7 +73,7 @@ def nearest_set(devices: Sequence[Linked], count: int) -> tuple[int, ...] | None
     size = len(devices)
     if count > size:
         return None
-    if count <= 1 or count == size:
+    if count <= 1 or count == size or _one_switch(devices):
         return tuple(range(count))
     pairs = [[1.0] * size for _ in range(size)]
     for first, second in combinations(range(size), 2):
