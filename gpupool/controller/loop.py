@@ -19,6 +19,7 @@ from gpupool.controller.book import BookKeeper
 from gpupool.controller.healing import keep_healing
 from gpupool.controller.prober import Target, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
+from gpupool.controller.upkeep import keep_up
 from gpupool.controller.world import list_connected_nodes, read_world
 from gpupool.leases.base import Compacted, CreatedAt, LeaseStore, StoreUnavailable
 from gpupool.leases.devices import GPU_PREFIX, DeviceBook
@@ -92,6 +93,13 @@ class Controller:
                     fence, clock=self._clock, in_thread=_in_thread, mass_failure=lambda: self._braked
                 )
                 group.create_task(healing, name="heal")
+                upkeep = keep_up(
+                    fence,
+                    clock=self._clock,
+                    in_thread=_in_thread,
+                    failed_grace_seconds=self._rules.failed_grace_seconds,
+                )
+                group.create_task(upkeep, name="upkeep")
         except BaseExceptionGroup as errors:
             if errors.subgroup(Superseded) is not None:
                 raise Superseded(LEADER_NAME) from errors

@@ -48,7 +48,7 @@ def read_world(
     coming = Counter(
         instance.version_id
         for instance in instances
-        if instance.desire == InstanceDesire.RUNNING and State(instance.state) in COMING_OR_UP
+        if instance.desire != InstanceDesire.STOPPED and not instance.pooled and State(instance.state) in COMING_OR_UP
     )
     off = frozenset(switched_off_engines())
     return World(
@@ -72,6 +72,7 @@ def _version(version: ModelVersion, coming: int, off: Collection[str]) -> Versio
         need=need_of(version),
         failures=failures,
         last_failure_at=last,
+        serving=version.state == VersionState.SERVING,
         held_back=switched_off(version.engine) if version.engine in off else "",
     )
 
@@ -101,11 +102,12 @@ def _instance(instance: Instance, answering: Collection[UUID]) -> InstanceView:
         version_id=instance.version_id,
         node_id=instance.node_id,
         state=State(instance.state),
-        wanted=instance.desire == InstanceDesire.RUNNING,
+        wanted=instance.desire != InstanceDesire.STOPPED,
         since=instance.state_changed_at.timestamp(),
         reason=instance.reason,
         answers=instance.pk in answering,
         tenant_id=instance.tenant_id,
+        pooled=instance.pooled,
     )
 
 

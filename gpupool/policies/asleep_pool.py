@@ -4,7 +4,7 @@ Reuse before waking, waking before starting: an instance that the tenant had is 
 bound to yet, else one is started. When more sleep on a device than it should hold, the least recently used end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -97,3 +97,75 @@ def _distance(one: Pooled) -> tuple[int, bool, float, UUID]:
 
 def _worth(one: Pooled) -> tuple[int, float, UUID]:
     return one.priority, one.used_at, one.instance_id
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One that was asked to wake, and gave back what it needs to."""
+
+    instance_id: UUID
+    device_ids: frozenset[UUID]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """`rest_seconds`: how long one that was just used keeps its place before another may take it."""
+
+    asleep_per_device: int = 16
+    rest_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LetSleep:
+    instance_id: UUID
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAgain:
+    """Try; where it does not fit, `victim` shall sleep."""
+
+    instance_id: UUID
+    victim: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    instance_id: UUID
+    reason: str
+
+
+PoolAction = LetSleep | ClaimAgain | End
+
+
+def keep_pool(
+    pooled: Sequence[Pooled],
+    waiting: Iterable[Waiting],
+    *,
+    idle_seconds: Mapping[UUID, float],
+    now: float,
+    rules: PoolRules,
+) -> list[PoolAction]:
+    """What to do about the pool now. `idle_seconds` is by instance, the time without requests until it sleeps."""
+    actions: list[PoolAction] = []
+    resting: set[UUID] = set()
+    for one in pooled:
+        if idle([one], now=now, idle_seconds=idle_seconds.get(one.instance_id, 0.0)):
+            resting.add(one.instance_id)
+            actions.append(LetSleep(one.instance_id, "It had no request for a while."))
+    for asked in sorted(waiting, key=lambda one: (one.since, one.instance_id)):
+        beside = [one for one in pooled if one.device_ids & asked.device_ids and one.instance_id not in resting]
+        victim = make_room(
+            (one for one in beside if one.instance_id != asked.instance_id), now=now, rest_seconds=rules.rest_seconds
+        )
+        if victim is not None:
+            resting.add(victim)
+        actions.append(ClaimAgain(asked.instance_id, victim))
+    by_device: dict[UUID, list[Pooled]] = {}
+    for one in pooled:
+        for device in one.device_ids if one.state == State.ASLEEP else ():
+            by_device.setdefault(device, []).append(one)
+    ended = {pk for asleep in by_device.values() for pk in evicted(asleep, most=rules.asleep_per_device)}
+    reason = f"More than {rules.asleep_per_device} slept on its device, and it was used the longest ago."
+    return actions + [End(one.instance_id, reason) for one in pooled if one.instance_id in ended]

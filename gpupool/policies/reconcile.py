@@ -44,6 +44,7 @@ class VersionView:
     failures: int = 0
     last_failure_at: float | None = None
     held_back: str = ""  # why nothing new of it may be placed now, in a sentence
+    serving: bool = True  # else what tenants acquired of it ends, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class InstanceView:
     reason: str = ""
     answers: bool = False  # it answered a probe of the controller just now; asked only while its node is silent
     tenant_id: UUID | None = None  # it serves this tenant and no other
+    pooled: bool = False  # a tenant acquired it: it is none of its version's replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +169,16 @@ def reconcile(world: World, rules: Rules) -> Plan:
     waiting: list[InstanceView] = []
     leaving = {node.node_id for node in world.nodes if node.maintenance}
     for version in world.versions:
-        own = [instance for instance in instances if instance.version_id == version.version_id and instance.wanted]
+        of_it = [instance for instance in instances if instance.version_id == version.version_id and instance.wanted]
+        own = [instance for instance in of_it if not instance.pooled]
         wanted_actions, kept = _keep_replicas(
             version, own, world.now, rules, mass_failure=mass_failure, due=due, leaving=leaving
         )
-        actions += wanted_actions
-        waiting += [instance for instance in kept if instance.state == State.REQUESTED]
+        pooled_actions, pooled = _keep_pooled(
+            version, [one for one in of_it if one.pooled], world.now, rules, due=due, leaving=leaving
+        )
+        actions += wanted_actions + pooled_actions
+        waiting += [instance for instance in [*kept, *pooled] if instance.state == State.REQUESTED]
     actions += _place_waiting(waiting, world)
     later = [moment for moment in due if moment > world.now]
     return Plan(tuple(actions), mass_failure, min(later, default=None))
@@ -249,6 +255,33 @@ def _leave(moving: Sequence[InstanceView], version: VersionView, *, ready_elsewh
     kept = serving[: max(0, version.replicas - ready_elsewhere)]
     reason = "Its node is in maintenance."
     return [Stop(one.instance_id, reason) for one in moving if one not in kept]
+
+
+def _keep_pooled(
+    version: VersionView,
+    own: Sequence[InstanceView],
+    now: float,
+    rules: Rules,
+    *,
+    due: list[float],
+    leaving: Collection[UUID] = (),
+) -> tuple[list[Action], list[InstanceView]]:
+    """What tenants acquired: kept while its version serves and it does not fail. They acquire another, not we."""
+    actions: list[Action] = []
+    kept: list[InstanceView] = []
+    for instance in own:
+        over_at = instance.since + rules.failed_grace_seconds
+        if not version.serving:
+            actions.append(Stop(instance.instance_id, f"{version.label} serves no more."))
+        elif instance.node_id in leaving:
+            actions.append(Stop(instance.instance_id, "Its node is in maintenance."))
+        elif instance.state == State.FAILED and now >= over_at:
+            actions.append(Stop(instance.instance_id, f"It failed: {instance.reason}"))
+        else:
+            kept.append(instance)
+            if instance.state == State.FAILED:
+                due.append(over_at)
+    return actions, kept
 
 
 _SERVES = frozenset({State.READY, State.ASLEEP})

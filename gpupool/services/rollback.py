@@ -1,5 +1,6 @@
 """A version that cannot be loaded gives way to the last one that could."""
 
+from typing import Final
 from uuid import UUID
 
 from django.db import transaction
@@ -11,6 +12,8 @@ from gpupool.services.changes import Changes
 from tenants.actor import Actor
 from tenants.services import record_audit
 
+_GOES_BACK: Final = frozenset({VersionState.SERVING, VersionState.ADMITTED})
+
 
 @transaction.atomic
 def roll_back_version(
@@ -18,8 +21,8 @@ def roll_back_version(
 ) -> ModelVersion:
     """Take the version out of service, and serve the other with at least as many replicas; returns the other.
 
-    The version stays admitted: an operator may serve it again. Nothing changes where it serves no more, was ready
-    meanwhile, or the other was never stable.
+    The version stays admitted, with no replicas: an operator may serve it again. Nothing changes where it serves no
+    more, was ready meanwhile, or the other was never stable or was retired: what somebody took out stays out.
     Raises ModelVersion.DoesNotExist, Superseded.
     """
     check_fence(fence)
@@ -29,13 +32,18 @@ def roll_back_version(
         raise ModelVersion.DoesNotExist("one of the versions is gone")
     failed, stable = found[version_id], found[to_version_id]
     overtaken = failed.state != VersionState.SERVING or failed.last_stable_at is not None
-    if overtaken or stable.last_stable_at is None or stable.model_id != failed.model_id:
+    if (
+        overtaken
+        or stable.last_stable_at is None
+        or stable.state not in _GOES_BACK
+        or stable.model_id != failed.model_id
+    ):
         return stable
     before = {"serving": failed.name, "replicas": stable.replicas, "state": stable.state}
-    failed.state, failed.state_reason = VersionState.ADMITTED, reason
-    failed.save(update_fields=["state", "state_reason"])
     stable.state, stable.state_reason = VersionState.SERVING, reason
     stable.replicas = max(stable.replicas, failed.replicas)
+    failed.state, failed.state_reason, failed.replicas = VersionState.ADMITTED, reason, 0
+    failed.save(update_fields=["state", "state_reason", "replicas"])
     stable.save(update_fields=["state", "state_reason", "replicas"])
     record_audit(
         "model_version.rolled_back",

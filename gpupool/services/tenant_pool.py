@@ -11,9 +11,10 @@ from core.epochs import Section
 from core.telemetry import instances as metrics
 from gpupool.leases.fencing import Fence
 from gpupool.models import Instance, InstanceDesire, InstanceState, ModelVersion, VersionState
-from gpupool.policies.asleep_pool import Pooled, Reuse, StartAnother, choose, reuse_ratio
+from gpupool.policies.asleep_pool import Reuse, StartAnother, choose, reuse_ratio
 from gpupool.policies.instance import State
 from gpupool.policies.tiers import Tier, tier_of
+from gpupool.reads.instances import pooled_view
 from gpupool.services.changes import Changes
 from gpupool.services.instances import lock_instance, request_instance
 from gpupool.services.sleeping import sleep_instance, wake_instance
@@ -78,20 +79,6 @@ def release_instance(instance_id: UUID, *, actor: Actor, reason: str = "", fence
         raise InvalidInput("instance", "It is one of its version's replicas, which no tenant acquired.")
     record_audit("instance.released", subject=instance, actor=actor, tenant_id=instance.tenant_id)
     return sleep_instance(instance_id, actor=actor, reason=reason or "It was released.", staged=True, fence=fence)
-
-
-def pooled_view(instance: Instance) -> Pooled:
-    """The instance as the policy of the pool sees it."""
-    used = instance.last_used_at or instance.ready_at or instance.created_at
-    return Pooled(
-        instance_id=instance.pk,
-        tenant_id=instance.tenant_id,
-        state=State(instance.state),
-        has_process=instance.pid is not None,
-        priority=instance.priority,
-        used_at=used.timestamp(),
-        running_requests=instance.running_requests,
-    )
 
 
 def _check(version: ModelVersion, tenant_id: UUID) -> None:
