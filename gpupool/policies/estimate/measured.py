@@ -1,21 +1,10 @@
-"""What engines told of their memory once they ran, and an estimate corrected by it."""
+"""What engines told of their memory once they ran (each by its room), and an estimate corrected by it."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from gpupool.policies.estimate.architecture import Architecture
 from gpupool.policies.estimate.estimate import Estimate, Part
-from gpupool.policies.estimate.kv_cache import CachePlan, block_bytes
-
-_BUFFER: Final = re.compile(
-    r"(?P<device>[A-Za-z]+(?:_[A-Za-z]+)?\d*)\s+(?P<what>model|KV|compute|output)\s+buffer size\s*=\s*"
-    r"(?P<mib>\d+(?:\.\d+)?)\s*MiB"
-)
-_CACHE_CONFIG: Final = re.compile(r"^vllm:cache_config_info\{(?P<labels>[^}]*)\}", re.MULTILINE)
-_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
-_ON_HOST: Final = ("CPU", "CUDA_Host", "ROCm_Host", "Host", "SYCL_Host", "Vulkan_Host")
+from gpupool.policies.estimate.kv_cache import CachePlan, token_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,50 +17,9 @@ class Measured:
     peak: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CacheConfig:
-    """vLLM's `cache_config_info`; None where it does not say."""
-
-    blocks: int | None
-    block_tokens: int | None
-
-    @property
-    def tokens(self) -> int | None:
-        """That its cache holds."""
-        return None if self.blocks is None or self.block_tokens is None else self.blocks * self.block_tokens
-
-
-def parse_cache_config(metrics: str) -> CacheConfig | None:
-    """From vLLM's metrics; None where they have no such line."""
-    match = _CACHE_CONFIG.search(metrics)
-    if match is None:
-        return None
-    labels = dict(_LABEL.findall(match["labels"]))
-    return CacheConfig(_whole(labels, "num_gpu_blocks"), _whole(labels, "block_size"))
-
-
-def cache_bytes(config: CacheConfig, architecture: Architecture, plan: CachePlan) -> int | None:
-    """The cache of each card, from its blocks."""
-    if config.blocks is None or config.block_tokens is None:
-        return None
-    return config.blocks * block_bytes(architecture, plan, config.block_tokens)
-
-
-def parse_buffers(log: str) -> Mapping[str, Measured]:
-    """By llama.cpp's name of a device (CUDA0, CPU), from its log's `... buffer size = ... MiB` lines; sums of each."""
-    found: dict[str, dict[str, int]] = {}
-    for match in _BUFFER.finditer(log):
-        sizes = found.setdefault(match["device"], {})
-        sizes[match["what"]] = sizes.get(match["what"], 0) + round(float(match["mib"]) * (1 << 20))
-    return {
-        device: Measured(weights=sizes.get("model"), kv_cache=sizes.get("KV"), compute=sizes.get("compute"))
-        for device, sizes in found.items()
-    }
-
-
-def is_host(device: str) -> bool:
-    """Whether llama.cpp's name of a device means the host's memory."""
-    return device in _ON_HOST or device.startswith("CPU")
+def cache_bytes(tokens: int, architecture: Architecture, plan: CachePlan) -> int:
+    """The cache of each card that tells it in tokens (vLLM: blocks x tokens of a block)."""
+    return int(sum(token_bytes(architecture, layer, plan) for layer in range(architecture.layers)) * tokens)
 
 
 def correct(made: Estimate, measured: Measured) -> Estimate:
@@ -98,8 +46,3 @@ def _corrected(part: Part, measured: Measured) -> Part:
     if measured.peak is not None and measured.peak > held:
         told = replace(told, compute=told.compute + measured.peak - held)
     return told
-
-
-def _whole(labels: Mapping[str, str], name: str) -> int | None:
-    text = labels.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None

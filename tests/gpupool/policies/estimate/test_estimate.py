@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpupool.engines.registry import get_engine
 from gpupool.policies.estimate import CannotEstimate, Measured, Weights, correct, estimate, from_config, read_run
 from gpupool.policies.estimate.architecture import Architecture, from_gguf
 from gpupool.policies.estimate.estimate import fits_each
 from gpupool.policies.estimate.kv_cache import CachePlan, all_layers_bytes, layer_tokens, token_bytes
-from gpupool.policies.estimate.measured import cache_bytes, is_host, parse_buffers, parse_cache_config
+from gpupool.policies.estimate.measured import cache_bytes
 from gpupool.policies.estimate.spread import deal_layers
 from gpupool.policies.estimate.weights import evenly, from_tensors
 
@@ -195,38 +196,15 @@ def test_each_card_is_held_against_its_own_room() -> None:
 
 # Measured
 
-VLLM = (
-    "# TYPE vllm:cache_config_info gauge\n"
-    'vllm:cache_config_info{block_size="16",cache_dtype="auto",num_gpu_blocks="81767",num_cpu_blocks="9362"} 1.0\n'
-)
-LOG = """
-load_tensors:   CPU_Mapped model buffer size =   281.81 MiB
-load_tensors:        CUDA0 model buffer size =  4155.99 MiB
-llama_kv_cache:      CUDA0 KV buffer size =  1024.00 MiB
-llama_kv_cache:      CUDA0 KV buffer size =    36.00 MiB
-llama_context:      CUDA0 compute buffer size =   560.01 MiB
-llama_context:  CUDA_Host compute buffer size =    24.01 MiB
-"""
 
-
-def test_vllm_tells_its_cache_in_blocks() -> None:
-    config = parse_cache_config(VLLM)
-    assert config is not None
-    assert config.tokens == 81767 * 16
+def test_a_cache_told_in_blocks_is_counted_in_bytes() -> None:
+    """vLLM's `cache_config_info`, read by its room: 81,767 blocks of 16 tokens, 128 KiB each token."""
+    measured = get_engine("vllm").measured
+    assert measured is not None
+    told = measured('vllm:cache_config_info{block_size="16",num_gpu_blocks="81767"} 1.0\n', "")
+    assert told.kv_tokens == 81767 * 16
     plan = CachePlan(tokens=1, values_apart=False)
-    assert cache_bytes(config, from_config(LLAMA_8B), plan) == 81767 * 16 * 131_072
-    assert parse_cache_config("vllm:num_requests_running 1") is None
-    unknown = parse_cache_config('vllm:cache_config_info{num_gpu_blocks="None"} 1')
-    assert unknown is not None
-    assert unknown.tokens is None
-
-
-def test_llamacpp_tells_its_buffers_in_its_log() -> None:
-    found = parse_buffers(LOG)
-    assert found["CUDA0"] == Measured(
-        weights=round(4155.99 * (1 << 20)), kv_cache=1060 << 20, compute=round(560.01 * (1 << 20))
-    )
-    assert [device for device in found if not is_host(device)] == ["CUDA0"]
+    assert cache_bytes(told.kv_tokens, from_config(LLAMA_8B), plan) == 81767 * 16 * 131_072
 
 
 def test_what_was_measured_goes_before_what_was_reckoned() -> None:
