@@ -318,21 +318,6 @@ def list_instances() -> QuerySet[Instance]:
     return Instance.objects.select_related("version__model", "node").order_by("-pk")
 
 
-def list_versions() -> QuerySet[ModelVersion]:
-    """Every version with its model, newest first."""
-    return ModelVersion.objects.select_related("model").order_by("-pk")
-
-
-def list_model_rows() -> QuerySet[Model]:
-    """Every model, newest first."""
-    return Model.objects.order_by("-pk")
-
-
-def get_model(name: str) -> Model | None:
-    """The model of that name, None when there is none."""
-    return Model.objects.filter(name=name).first()
-
-
 def list_fine_tuning_jobs(tenant: str = "", state: str = "", model: str = "") -> QuerySet[FineTuningJob]:
     """Jobs of all tenants with what came of them, newest first; of one tenant, in a state, of a model."""
     given = {"tenant_slug": tenant, "state": state, "model": model}

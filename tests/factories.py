@@ -6,7 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from core.ids import uuid7
-from gpupool.models import FineTuningJob, Instance, InstanceState, Model, ModelVersion, Node
+from gpupool.models import Adapter, FineTuningJob, Instance, InstanceState, Model, ModelVersion, Node
+from gpupool.services.adapters import register_adapter
 from gpupool.services.catalogue import create_model, create_version
 from gpupool.services.nodes import create_node
 from tenants.actor import SYSTEM
@@ -57,6 +58,18 @@ def make_fine_tuning_job(tenant: Tenant, version: ModelVersion, **more: Any) -> 
     """A job that waits, of a file that is not there; written directly."""
     given = {"model": version.model.name, "training_file_id": uuid7(), **more}
     return FineTuningJob.objects.create(tenant_id=tenant.pk, tenant_slug=tenant.slug, version=version, **given)
+
+
+def make_adapter(version: ModelVersion, **more: Any) -> Adapter:
+    """An adapter that an operator brought, of rank 8."""
+    given: dict[str, Any] = {
+        "name": f"adapter-{next(_numbers)}",
+        "artefact_uri": "file:///models/adapter",
+        "sha256": "0" * 64,
+        "size_bytes": 1,
+        "rank": 8,
+    }
+    return register_adapter(version.pk, actor=SYSTEM, **(given | more))
 
 
 def make_node(name: str | None = None) -> Node:

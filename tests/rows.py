@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from gpupool.services import create_alias
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, PlatformRole, Tenant, User, Webhook
 from tenants.policies.pricing import PriceTag
@@ -20,6 +21,7 @@ from tenants.services.limits import create_limit
 from tenants.services.prices import set_price
 from tenants.services.requests import request_model
 from tests.factories import (
+    make_adapter,
     make_fine_tuning_job,
     make_instance,
     make_key,
@@ -73,6 +75,9 @@ def one_of_everything() -> Rows:
         "user_id": str(member.pk),
         "token_id": str(token.pk),
         "version_id": str(version.pk),
+        "model_id": str(model.pk),
+        "alias_id": str(create_alias(model.pk, "llama-latest", actor=SYSTEM).pk),
+        "adapter_id": str(make_adapter(version).pk),
         "instance_id": str(instance.pk),
         "node_id": str(make_node().pk),
         "grant_id": str(grant.pk),

@@ -4,46 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from gpupool.models import Instance, Model, ModelVersion
-
-
-class ModelSerializer(serializers.ModelSerializer[Model]):
-    class Meta:
-        model = Model
-        fields = ("id", "name", "description", "tenant_id", "created_at")
-
-
-class NewModelSerializer(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=200)
-    description = serializers.CharField(max_length=10_000, required=False, default="", allow_blank=True)
-    tenant_id = serializers.UUIDField(required=False, allow_null=True, default=None)
-
-
-class VersionSerializer(serializers.ModelSerializer[ModelVersion]):
-    model = serializers.CharField(source="model.name")
-
-    class Meta:
-        model = ModelVersion
-        fields = (
-            "id", "model", "name", "engine", "served_name", "artefact_uri", "engine_args", "memory_bytes",
-            "device_kind", "replicas", "state", "created_at",
-        )  # fmt: skip
-
-
-class NewVersionSerializer(serializers.Serializer[Any]):
-    model = serializers.CharField(max_length=200, help_text="name of a model")
-    name = serializers.CharField(max_length=80)
-    engine = serializers.CharField(max_length=32)
-    served_name = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
-    artefact_uri = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
-    engine_args = serializers.DictField(required=False, default=dict)
-    memory_bytes = serializers.IntegerField(required=False, default=0, min_value=0, max_value=2**62)
-    device_kind = serializers.ChoiceField(choices=("cpu", "gpu"), required=False, default="gpu")
-    replicas = serializers.IntegerField(required=False, default=0, min_value=0, max_value=1000)
-
-
-class ReplicasSerializer(serializers.Serializer[Any]):
-    replicas = serializers.IntegerField(min_value=0, max_value=1000)
+from gpupool.models import Instance
 
 
 class InstanceSerializer(serializers.ModelSerializer[Instance]):

@@ -2,14 +2,27 @@
 
 from django.urls import path
 
-from gpupool.api import nodes, training, views
+from gpupool.api import catalogue, nodes, training, versions, views
 
 urlpatterns = [
-    path("models/", views.ModelListView.as_view(), name="api-models"),
-    path("versions/", views.VersionListView.as_view(), name="api-versions"),
-    path("versions/<uuid:version_id>/replicas/", views.VersionReplicasView.as_view(), name="api-version-replicas"),
-    path("versions/<uuid:version_id>/retire/", views.VersionRetireView.as_view(), name="api-version-retire"),
-    path("versions/<uuid:version_id>/serve/", views.VersionServeView.as_view(), name="api-version-serve"),
+    path("models/", catalogue.ModelListView.as_view(), name="api-models"),
+    path("models/<uuid:model_id>/", catalogue.ModelView.as_view(), name="api-model"),
+    path("models/<uuid:model_id>/aliases/", catalogue.AliasListView.as_view(), name="api-model-aliases"),
+    path("aliases/<uuid:alias_id>/", catalogue.AliasView.as_view(), name="api-alias"),
+    path("adapters/", catalogue.AdapterListView.as_view(), name="api-adapters"),
+    path("adapters/<uuid:adapter_id>/retire/", catalogue.AdapterRetireView.as_view(), name="api-adapter-retire"),
+    path("versions/", versions.VersionListView.as_view(), name="api-versions"),
+    path("versions/<uuid:version_id>/", versions.VersionView.as_view(), name="api-version"),
+    path("versions/<uuid:version_id>/adapters/", catalogue.VersionAdapterView.as_view(), name="api-version-adapters"),
+    path("versions/<uuid:version_id>/admit/", versions.VersionAdmitView.as_view(), name="api-version-admit"),
+    path("versions/<uuid:version_id>/card/", versions.VersionCardView.as_view(), name="api-version-card"),
+    path("versions/<uuid:version_id>/lineage/", versions.VersionLineageView.as_view(), name="api-version-lineage"),
+    path("versions/<uuid:version_id>/manifest/", versions.VersionManifestView.as_view(), name="api-version-manifest"),
+    path("versions/<uuid:version_id>/reopen/", versions.VersionReopenView.as_view(), name="api-version-reopen"),
+    path("versions/<uuid:version_id>/replicas/", versions.VersionReplicasView.as_view(), name="api-version-replicas"),
+    path("versions/<uuid:version_id>/retire/", versions.VersionRetireView.as_view(), name="api-version-retire"),
+    path("versions/<uuid:version_id>/serve/", versions.VersionServeView.as_view(), name="api-version-serve"),
+    path("versions/<uuid:version_id>/switch/", versions.VersionSwitchView.as_view(), name="api-version-switch"),
     path("nodes/", nodes.NodeListView.as_view(), name="api-nodes"),
     path("nodes/<uuid:node_id>/", nodes.NodeView.as_view(), name="api-node"),
     path("nodes/<uuid:node_id>/devices/", nodes.NodeDeviceListView.as_view(), name="api-node-devices"),

@@ -26,15 +26,10 @@ from gpupool.api.serializers import (
     EnginesSerializer,
     EngineSwitchSerializer,
     InstanceSerializer,
-    ModelSerializer,
-    NewModelSerializer,
-    NewVersionSerializer,
-    ReplicasSerializer,
     StopSerializer,
-    VersionSerializer,
 )
 from gpupool.engines.registry import UnknownEngine, broken_plugins
-from gpupool.models import Instance, Model, ModelVersion
+from gpupool.models import Instance
 from tenants.actor import Actor, user_actor
 from tenants.models import User
 from tenants.services import InvalidInput
@@ -63,60 +58,6 @@ def _served(call: Callable[[], T], *, renamed: dict[str, str] | None = None) -> 
 
 class _PoolView(APIView):
     permission_classes = (PlatformRolePermission,)
-
-
-class ModelListView(_PoolView, ListAPIView[Model]):
-    serializer_class = ModelSerializer
-    pagination_class = NewestFirst
-
-    def get_queryset(self) -> QuerySet[Model]:
-        return selectors.list_model_rows()
-
-    @extend_schema(request=NewModelSerializer, responses={201: ModelSerializer})
-    def post(self, request: Request) -> Response:
-        values = _parsed(NewModelSerializer, request)
-        model = _served(lambda: services.create_model(values.pop("name"), actor=_actor(request), **values))
-        return Response(ModelSerializer(model).data, status=status.HTTP_201_CREATED)
-
-
-class VersionListView(_PoolView, ListAPIView[ModelVersion]):
-    serializer_class = VersionSerializer
-    pagination_class = NewestFirst
-
-    def get_queryset(self) -> QuerySet[ModelVersion]:
-        return selectors.list_versions()
-
-    @extend_schema(request=NewVersionSerializer, responses={201: VersionSerializer})
-    def post(self, request: Request) -> Response:
-        values = _parsed(NewVersionSerializer, request)
-        model = selectors.get_model(values.pop("model"))
-        if model is None:
-            raise ValidationError({"model": ["There is no such model."]})
-        version = _served(lambda: services.create_version(model, actor=_actor(request), **values))
-        return Response(VersionSerializer(version).data, status=status.HTTP_201_CREATED)
-
-
-class VersionReplicasView(_PoolView):
-    @extend_schema(request=ReplicasSerializer, responses={200: VersionSerializer})
-    def put(self, request: Request, version_id: UUID) -> Response:
-        values = _parsed(ReplicasSerializer, request)
-        version = _served(lambda: services.set_replicas(version_id, values["replicas"], actor=_actor(request)))
-        return Response(VersionSerializer(version).data)
-
-
-class VersionRetireView(_PoolView):
-    @extend_schema(request=None, responses={200: VersionSerializer})
-    def post(self, request: Request, version_id: UUID) -> Response:
-        version = _served(lambda: services.retire_version(version_id, actor=_actor(request)))
-        return Response(VersionSerializer(version).data)
-
-
-class VersionServeView(_PoolView):
-    @extend_schema(request=None, responses={200: VersionSerializer})
-    def post(self, request: Request, version_id: UUID) -> Response:
-        """Serve (again), with the replicas that were wanted."""
-        version = _served(lambda: services.serve_version(version_id, actor=_actor(request)))
-        return Response(VersionSerializer(version).data)
 
 
 class EngineListView(_PoolView):
