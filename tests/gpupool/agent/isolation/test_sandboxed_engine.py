@@ -76,10 +76,26 @@ async def test_it_is_adopted_and_stopped_as_any_other(web: FakeWeb, var_dir: Pat
         assert not (var_dir / "work" / str(wish.instance_id)).exists()
 
 
+GVISOR_WORKS = shutil.which("runsc") is not None
+
+
+@pytest.mark.skipif(not GVISOR_WORKS, reason="gVisor (runsc) is not installed here")
+@pytest.mark.shows("R143")
+async def test_an_engine_in_gvisor_serves_and_is_stopped(web: FakeWeb, var_dir: Path) -> None:
+    wish = replace(row(devices=["cpu-test"], artefact_uri=TINY_URI), isolation={"sandbox": "gvisor"})
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        fact = await web.until_state(wish.instance_id, "ready")
+        assert await serves(fact)
+        assert command_name(fact.pid or 0).startswith("runsc")
+        await web.desire(replace(wish, state="stopped"))
+        await web.until_state(wish.instance_id, "stopped")
+        assert start_mark(fact.pid or 0) is None
+
+
+@pytest.mark.skipif(GVISOR_WORKS, reason="gVisor (runsc) is installed here")
 @pytest.mark.shows("R143")
 async def test_a_sandbox_that_is_not_there_is_refused_and_not_left_out(web: FakeWeb, var_dir: Path) -> None:
-    if shutil.which("runsc") is not None:
-        pytest.skip("gVisor is installed")
     wish = replace(row(devices=["cpu-test"], artefact_uri=TINY_URI), isolation={"sandbox": "gvisor"})
     await web.desire(wish)
     async with running_agent(web, var_dir):
