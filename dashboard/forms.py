@@ -160,3 +160,20 @@ class AttachForm(forms.Form):
     def __init__(self, *args: Any, engines: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["engine"].choices = engines  # type: ignore[attr-defined]
+
+
+class MaintenanceForm(forms.Form):
+    """Why a node is out of service for a while."""
+
+    reason = forms.CharField(
+        label=_("Reason"), max_length=500, help_text=_("Everybody who looks at the node sees it."), strip=True
+    )
+
+
+class IsolationForm(forms.Form):
+    """Why a device is taken out, and whether what runs there moves away."""
+
+    reason = forms.CharField(
+        label=_("Reason"), max_length=500, help_text=_("Everybody who looks at the node sees it."), strip=True
+    )
+    move_instances = forms.BooleanField(label=_("Stop what runs there and place it elsewhere"), required=False)

@@ -33,6 +33,39 @@ DEVICE_HEALTH: Final[Words] = {
     "unknown": _("Unknown"),
     "absent": pgettext_lazy("device", "Gone"),
 }
+ABILITIES: Final[Words] = {
+    "cgroup": _("Control groups"),
+    "user_namespaces": _("User namespaces"),
+    "bubblewrap": _("Bubblewrap sandbox"),
+    "gvisor": _("gVisor sandbox"),
+    "mps": _("NVIDIA MPS"),
+    "mig": _("NVIDIA MIG"),
+    "cdi": _("Container device interface"),
+    "container_toolkit": _("NVIDIA Container Toolkit"),
+    "systemd": _("systemd"),
+}
+"""What a node can isolate instances by (gpupool.agent.capabilities)."""
+
+HEALING_STATES: Final[Words] = {
+    "dry_run": _("Dry run"),
+    "pending": _("Pending"),
+    "running": _("Running"),
+    "done": _("Done"),
+    "failed": _("Failed"),
+    "superseded": _("Superseded"),
+}
+REMEDIES: Final[Words] = {
+    "note": pgettext_lazy("healing", "Noted"),
+    "clear_cache": _("Clear caches"),
+    "restart_app": _("Restart the engine"),
+    "rebuild": _("Rebuild the instance"),
+    "drain_reset": _("Drain and reset"),
+    "reset": _("Reset"),
+    "end_processes": _("End own processes"),
+    "reboot": _("Reboot the node"),
+    "cordon": _("Take out, ask support"),
+    "isolate": _("Isolate and move"),
+}
 TENANT_STATES: Final[Words] = {"active": pgettext_lazy("tenant", "Active"), "suspended": _("Suspended")}
 KEY_STATES: Final[Words] = {
     "active": pgettext_lazy("key", "Active"),
@@ -79,6 +112,9 @@ ALL: Final[Mapping[str, Words]] = {
     "instance": INSTANCE_STATES,
     "node": NODE_STATES,
     "health": DEVICE_HEALTH,
+    "ability": ABILITIES,
+    "healing": HEALING_STATES,
+    "remedy": REMEDIES,
     "tenant": TENANT_STATES,
     "key": KEY_STATES,
     "tier": SLA_TIERS,
@@ -98,6 +134,10 @@ TONES: Final[Mapping[str, str]] = {
     "staging": "busy",
     "loading": "busy",
     "warming": "busy",
+    "done": "good",
+    "pending": "busy",
+    "running": "busy",
+    "dry_run": "warn",
     "draining": "warn",
     "expected": "warn",
     "unreachable": "bad",

@@ -39,6 +39,7 @@ def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
             _("Operate"),
             [
                 entry(_("Overview"), "layout-dashboard", "console-overview"),
+                entry(_("Nodes"), "server-2", "console-nodes"),
                 entry(_("Instances"), "cube", "console-instances"),
                 entry(_("Engines"), "stack-2", "console-engines"),
             ],
@@ -75,8 +76,9 @@ def account_groups() -> list[Group]:
 
 
 def _is_current(name: str, view_name: str) -> bool:
-    """Pages below an entry (portal-key-new) light up the entry itself (portal-keys)."""
-    return view_name == name or view_name.startswith(name.removesuffix("s") + "-")
+    """Pages below an entry (portal-key-new, console-node) light up the entry itself (portal-keys, console-nodes)."""
+    one = name.removesuffix("s")
+    return view_name in (name, one) or view_name.startswith(one + "-")
 
 
 def _platform_group(*, superuser: bool) -> list[Group]:

@@ -1,0 +1,228 @@
+"""Console: nodes with their devices, what they can isolate by, what went wrong there and what was done about it."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from dashboard import labels, selectors
+from dashboard.access import console_page, signed_in
+from dashboard.forms import IsolationForm, MaintenanceForm
+from dashboard.frames import instance_rows
+from dashboard.sheets import sheet
+from gpupool import services
+from gpupool.models import Device, Node
+from gpupool.reads import healing
+from gpupool.reads.nodes import get_node, list_nodes
+from gpupool.selectors import DeviceOverview, list_devices_overview
+from gpupool.services.device_isolation import give_back_device, isolate_device
+from tenants.actor import Actor, user_actor
+from tenants.services import Conflict, InvalidInput
+
+_MOST_EVENTS = 50
+_MOST_ACTIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """One thing that a node can isolate instances by, or why it cannot."""
+
+    name: str
+    available: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device, and who has taken it out why, where somebody has."""
+
+    device: DeviceOverview
+    allocatable: bool
+    traceable_id: str
+    isolated_reason: str
+    isolated: bool
+
+
+@console_page
+def index(request: HttpRequest) -> HttpResponse:
+    state = request.GET.get("state", "")
+    if state not in labels.NODE_STATES:
+        state = ""
+    devices: dict[UUID, list[DeviceOverview]] = {}
+    for device in list_devices_overview():
+        devices.setdefault(device.node_id, []).append(device)
+    rows = [(node, *_sums(devices.get(node.pk, []))) for node in list_nodes(state=state or None)]
+    return render(
+        request,
+        "console/nodes.html",
+        {
+            "rows": rows,
+            "state": state,
+            "states": list(labels.NODE_STATES.items()),
+            "now": timezone.now(),
+            "zone": str(timezone.get_current_timezone()),
+        },
+    )
+
+
+@console_page
+def page(request: HttpRequest, node_id: UUID) -> HttpResponse:
+    node = _node(node_id)
+    instances = selectors.list_instances().filter(node=node)
+    return render(
+        request,
+        "console/node.html",
+        {
+            "node": node,
+            "devices": _devices(node),
+            "abilities": _abilities(node),
+            "facts": sorted((name, value) for name, value in node.facts.items() if value),
+            "events": healing.list_events({"node": node.name})[:_MOST_EVENTS],
+            "actions": healing.list_actions({"node": node.name})[:_MOST_ACTIONS],
+            "rows": instance_rows(instances[:100]),
+            "may_operate": signed_in(request).may_operate,
+            "now": timezone.now(),
+            "zone": str(timezone.get_current_timezone()),
+        },
+    )
+
+
+@console_page
+@require_http_methods(["GET", "POST"])
+def maintenance(request: HttpRequest, node_id: UUID) -> HttpResponse:
+    """Asks why; then the node is out of service, and what runs there moves away."""
+    node, actor = _node(node_id), _operator(request)
+    form = MaintenanceForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            services.set_node_maintenance(node.pk, True, reason=form.cleaned_data["reason"], actor=actor)
+        except InvalidInput as error:
+            form.add_error("reason", error.message)
+        else:
+            messages.success(request, _("Node %(node)s is in maintenance.") % {"node": node.name})
+            return redirect("console-node", node.pk)
+    status = 422 if request.method == "POST" else 200
+    return sheet(request, "console/_node_maintenance.html", {**_frame(node), "form": form}, status=status)
+
+
+@console_page
+@require_http_methods(["POST"])
+def back(request: HttpRequest, node_id: UUID) -> HttpResponse:
+    """Out of maintenance."""
+    node = _node(node_id)
+    services.set_node_maintenance(node.pk, False, actor=_operator(request))
+    messages.success(request, _("Node %(node)s is in service again.") % {"node": node.name})
+    return redirect("console-node", node.pk)
+
+
+@console_page
+@require_http_methods(["POST"])
+def cordon(request: HttpRequest, node_id: UUID, to: str) -> HttpResponse:
+    """Nothing new is placed there, or something may be again; nothing that runs is touched."""
+    if to not in ("on", "off"):
+        raise Http404
+    node = _node(node_id)
+    services.set_node_cordoned(node.pk, to == "on", actor=_operator(request))
+    said = _("Nothing new is placed on node %(node)s.") if to == "on" else _("Node %(node)s takes new instances again.")
+    messages.success(request, said % {"node": node.name})
+    return redirect("console-node", node.pk)
+
+
+@console_page
+@require_http_methods(["GET", "POST"])
+def isolate(request: HttpRequest, device_id: UUID) -> HttpResponse:
+    """Asks why; then the device is out until somebody gives it back."""
+    device, actor = _device(device_id), _operator(request)
+    form = IsolationForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        isolate_device(
+            device.pk,
+            reason=form.cleaned_data["reason"],
+            move_instances=form.cleaned_data["move_instances"],
+            actor=actor,
+        )
+        messages.success(request, _("Device %(device)s is taken out.") % {"device": device.name})
+        return redirect("console-node", device.node_id)
+    status = 422 if request.method == "POST" else 200
+    context = {**_frame(device.node), "form": form, "device": device}
+    return sheet(request, "console/_device_isolate.html", context, status=status)
+
+
+@console_page
+@require_http_methods(["POST"])
+def give_back(request: HttpRequest, device_id: UUID) -> HttpResponse:
+    """The device may be placed on again."""
+    device = _device(device_id)
+    try:
+        give_back_device(device.pk, reason="Given back on the console.", actor=_operator(request))
+        messages.success(request, _("Device %(device)s is given back.") % {"device": device.name})
+    except Conflict as error:
+        messages.error(request, error.message)
+    return redirect("console-node", device.node_id)
+
+
+def _operator(request: HttpRequest) -> Actor:
+    user = signed_in(request)
+    if not user.may_operate:
+        raise PermissionDenied
+    return user_actor(user.pk)
+
+
+def _node(node_id: UUID) -> Node:
+    try:
+        return get_node(node_id)
+    except Node.DoesNotExist as error:
+        raise Http404 from error
+
+
+def _device(device_id: UUID) -> Device:
+    try:
+        return healing.get_device(device_id)
+    except Device.DoesNotExist as error:
+        raise Http404 from error
+
+
+def _frame(node: Node) -> dict[str, object]:
+    return {"node": node, "title": node.name, "back": reverse("console-node", args=[node.pk])}
+
+
+def _sums(devices: list[DeviceOverview]) -> tuple[int, int | None, int, int | None]:
+    """GPUs, and memory of all devices: there, reserved, schedulable. Unknown where any is."""
+    there = [device.memory_bytes for device in devices]
+    left = [device.schedulable_bytes for device in devices]
+    return (
+        sum(device.kind == "gpu" for device in devices),
+        None if None in there or not there else sum(size or 0 for size in there),
+        sum(device.reserved_bytes for device in devices),
+        None if None in left or not left else sum(size or 0 for size in left),
+    )
+
+
+def _devices(node: Node) -> list[DeviceRow]:
+    known = {device.pk: device for device in node.devices.all()}
+    return [
+        DeviceRow(
+            device=one,
+            allocatable=known[one.id].allocatable,
+            traceable_id=known[one.id].traceable_id,
+            isolated_reason=known[one.id].isolated_reason,
+            isolated=known[one.id].isolated_at is not None,
+        )
+        for one in list_devices_overview()
+        if one.id in known
+    ]
+
+
+def _abilities(node: Node) -> list[Ability]:
+    return [
+        Ability(labels.word("ability", name), bool(told.get("available")), str(told.get("reason", "")))
+        for name, told in node.capabilities.items()
+        if isinstance(told, dict)
+    ]
