@@ -56,16 +56,16 @@ def _collect(above: ElementTree.Element, numa: int | None, path: tuple[str, ...]
         address = pci_address(pci.get("busid"))
         if address and (pci.get("class") or "").startswith(_GPU_CLASSES):
             gpu = pci.find("gpu")
-            found[address] = PlacedGpu(address, numa, path, {} if gpu is None else _links(gpu))
+            found[address] = PlacedGpu(address, numa, path, {} if gpu is None else _links(gpu, address))
         _collect(pci, numa, (*path, address), found)
 
 
-def _links(gpu: ElementTree.Element) -> dict[tuple[str, LinkType], int]:
+def _links(gpu: ElementTree.Element, address: str) -> dict[tuple[str, LinkType], int]:
     links: dict[tuple[str, LinkType], int] = {}
     for tag, kind in (("nvlink", LinkType.NVLINK), ("xgmi", LinkType.XGMI)):
         for link in gpu.findall(tag):
             target, count = pci_address(link.get("target")), whole(link.get("count"))
-            if not target or not count:
+            if not target or not count or target == address:  # some clouds give links of a GPU to itself
                 continue
             switched = kind is LinkType.NVLINK and (link.get("tclass") or "").startswith("0x0680")
             key = (target, LinkType.NVSWITCH if switched else kind)

@@ -102,7 +102,11 @@ class NvidiaSmiSource:
         now = self._clock.monotonic()
         if self._links is None or now >= self._links[0]:
             cells = await self._ask("topo", "-m")
-            self._links = (now + _LINKS_EVERY_SECONDS, cells, await self._ask("nvlink", "-s"))
+            try:
+                status = await self._ask("nvlink", "-s")
+            except SmiFailed:
+                status = ""  # it fails where there are none
+            self._links = (now + _LINKS_EVERY_SECONDS, cells, status)
         return self._links[1], self._links[2]
 
     async def _ask(self, *arguments: str) -> str:

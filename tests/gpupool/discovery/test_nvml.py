@@ -149,3 +149,11 @@ def test_a_gpu_on_the_bus_without_a_driver_is_named() -> None:
     )
     others = no_gpu_reason(reading, [PciGpu("0000:03:00.0", "amd", "amdgpu")])
     assert others == "No NVIDIA GPU was found: the NVIDIA driver's library libnvidia-ml.so.1 was not found."
+
+
+@pytest.mark.shows("P16")
+def test_more_use_than_memory_is_clamped_and_said() -> None:
+    gpu = GpuReading(index=0, name="NVIDIA A100", uuid="GPU-1", memory_bytes=40 * GIB, memory_used_bytes=41 * GIB)
+    made = device(gpu, None, "node")
+    assert (made.memory_bytes, made.memory_used_bytes) == (40 * GIB, 40 * GIB)
+    assert made.facts["memory_used_reported_bytes"] == str(41 * GIB)

@@ -1,8 +1,10 @@
 """All that NVML says of a GPU, through the stand-in: numbers, links, events, and what stays unknown."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpupool.discovery.base import Device, Link, LinkType, MemoryType, Noticed
@@ -158,3 +160,22 @@ async def test_mig_instances_know_their_place_and_their_part(gpus: Gpus) -> None
 
 def links_of(device: Device, kind: LinkType) -> list[Link]:
     return [link for link in device.links if link.kind is kind]
+
+
+async def test_looking_at_eight_gpus_each_second_takes_little_of_a_core(gpus: Gpus) -> None:
+    """Ours alone: what a real driver takes for its answers comes on top."""
+    gpus.play("hgx")
+    await gpus.source.probe()
+    assert gpus.source.probe_pid is not None
+    child = psutil.Process(gpus.source.probe_pid)
+    before = spent(child)
+    for _ in range(20):
+        await gpus.source.probe()
+    share = (spent(child) - before) / 20
+    assert share < 0.03, f"{share:.1%} of a core"
+
+
+def spent(child: psutil.Process) -> float:
+    """Seconds of processor time of both sides."""
+    theirs = child.cpu_times()
+    return time.process_time() + theirs.user + theirs.system
