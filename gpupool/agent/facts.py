@@ -1,14 +1,19 @@
 """What an agent says of its devices, in the words of the stream."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
 import msgspec
 
-from gpupool.discovery.base import Device
+from gpupool.discovery.base import Device, DeviceProcess
 from gpupool.engines.base import GivenDevice
 from gpupool.stream.messages import DeviceFact
 
 
-def device_fact(device: Device) -> DeviceFact:
-    """Everything that is known of a device."""
+def device_fact(device: Device, owners: Mapping[int, UUID] = MappingProxyType({})) -> DeviceFact:
+    """Everything that is known of a device; `owners` are the instances that processes of this node belong to."""
     facts = dict(device.facts)
     if device.pci_address:
         facts.setdefault("pci_address", device.pci_address)
@@ -35,9 +40,14 @@ def device_fact(device: Device) -> DeviceFact:
         regions=[msgspec.to_builtins(region, order="deterministic") for region in device.regions],
         capability=msgspec.to_builtins(device.capability, order="deterministic"),
         links=[msgspec.to_builtins(link) for link in device.links],
-        processes=[msgspec.to_builtins(process) for process in device.processes],
+        processes=[_process(process, owners) for process in device.processes],
         telemetry=dict(device.telemetry),
     )
+
+
+def _process(process: DeviceProcess, owners: Mapping[int, UUID]) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(process)
+    return told | {"instance_id": str(owners[process.pid])} if process.pid in owners else told
 
 
 def given_device(device: Device) -> GivenDevice:

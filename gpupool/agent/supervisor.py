@@ -10,7 +10,10 @@ from uuid import UUID
 import structlog
 
 from core.clock import Clock
+from gpupool.agent import engine as engines
 from gpupool.agent.adoption import adopt_all
+from gpupool.agent.guard import MemoryGuard, Reading
+from gpupool.agent.guarded import guarded
 from gpupool.agent.isolation.launcher import NO_ISOLATION, Isolator
 from gpupool.agent.life import EngineLife
 from gpupool.agent.logs import trim
@@ -35,6 +38,7 @@ from gpupool.policies.node_reconcile import (
     decide,
     next_due,
 )
+from gpupool.policies.oom_guard import Rules as GuardRules
 from gpupool.policies.tenant_switch import Barred, Decision, Switched, decide_switch
 from gpupool.stream.messages import DesiredInstance, EngineLoadFact, InstanceFact
 
@@ -62,6 +66,7 @@ class Supervisor:
         notice: Callable[[Noticed], None] = lambda noticed: None,
         on_change: Callable[[], None] = lambda: None,
         timings: Timings | None = None,
+        guard_rules: GuardRules | None = None,
     ) -> None:
         """`on_change` is called when something changed that the web process should hear of soon.
 
@@ -87,6 +92,16 @@ class Supervisor:
         )
         self._switch_key = switch_key
         self._device_bytes = device_bytes
+        self._guard = MemoryGuard(
+            engines=lambda: guarded(self._lives.values()),
+            device_use=device_use,
+            end=self._evict,
+            notice=notice,
+            on_change=on_change,
+            clock=clock,
+            rules=guard_rules or GuardRules(),
+        )
+        self._evicting: set[asyncio.Task[None]] = set()
         self._lives: dict[UUID, EngineLife] = {}
         self._rows: dict[UUID, DesiredInstance] | None = None  # None: nothing heard since this agent started
         self._fences: dict[str, int] = {}
@@ -111,6 +126,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Reconcile whenever something changes, until cancelled. Engines outlive the cancellation."""
+        guarding = asyncio.create_task(self._guard.run(), name="guard")
         try:
             while True:
                 self._wake.clear()
@@ -123,6 +139,7 @@ class Supervisor:
                     async with asyncio.timeout(wait):
                         await self._wake.wait()
         finally:
+            guarding.cancel()
             for life in self._lives.values():
                 await life.let_go()
 
@@ -142,7 +159,9 @@ class Supervisor:
 
     def facts(self) -> list[InstanceFact]:
         """Every engine as it is now, and an answer to every row that asks for one."""
-        facts = [_fact(life, self._used_by(life)) for life in self._lives.values()]
+        facts = [
+            _fact(life, self._used_by(life), self._guard.reading(life.instance_id)) for life in self._lives.values()
+        ]
         for row in (self._rows or {}).values():
             if row.instance_id in self._lives:
                 continue
@@ -174,6 +193,20 @@ class Supervisor:
                 device = life.record.row.device_ids[0]
                 used[device] = used.get(device, 0) + rss
         return used
+
+    def owners(self) -> dict[int, UUID]:
+        """Which instance each process of this node's engines belongs to."""
+        running = [life for life in self._lives.values() if life.process is not None]
+        return {pid: life.instance_id for life in running for pid in (life.process.members() if life.process else ())}
+
+    def _evict(self, instance_id: UUID, reason: str) -> None:
+        """End the process; the controller, which hears of it, says what becomes of the instance."""
+        life = self._lives.get(instance_id)
+        if life is None or life.process is None:
+            return
+        ending = asyncio.create_task(engines.terminate(life.process, grace_seconds=self._shop.timings.stop_grace))
+        self._evicting.add(ending)
+        ending.add_done_callback(self._evicting.discard)
 
     async def stop_all(self) -> None:
         """Stop every engine without draining, and start none any more."""
@@ -329,7 +362,7 @@ class Supervisor:
                 trim(Path(life.record.log_path))
 
 
-def _fact(life: EngineLife, device_bytes: int | None) -> InstanceFact:
+def _fact(life: EngineLife, device_bytes: int | None, reading: Reading) -> InstanceFact:
     record, process = life.record, life.process
     return InstanceFact(
         instance_id=life.instance_id,
@@ -350,6 +383,8 @@ def _fact(life: EngineLife, device_bytes: int | None) -> InstanceFact:
         started_from=record.started_from,
         last_used_at=record.last_used_at,
         verified_tenant=record.verified_tenant,
+        guard_state=reading.guard_state,
+        concurrency_cap=reading.cap,
     )
 
 

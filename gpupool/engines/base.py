@@ -270,6 +270,7 @@ class Engine:
     """Whether it was started such that it can sleep, with these arguments; None: always, where `control` can."""
     extra_ports: int = 0  # that it opens beside its own: the ports that follow it
     device_seconds: float | None = None  # longest load onto devices, where it takes longer than others do
+    torch: bool = False  # made with PyTorch: the launch shim is put before its Python (gpupool.engines.shim)
 
 
 def why_not_asleep(engine: Engine, engine_args: EngineArgs) -> str:

@@ -59,6 +59,8 @@ def find(event: Event, near: Sequence[Event], overrides: Mapping[int, Rule]) -> 
         case "verify":
             rule = Rule(0x1A, "verification failed", Verb.ISOLATE, "", Provenance.PAPER)
             return Finding(event, REMEDY_OF[rule.verb], f"Verification failed: {event.text}.", rule.provenance)
+        case "evicted":
+            return Finding(event, Remedy.REBUILD, f"Its agent ended it: {event.text}", Provenance.DEFAULT)
         case "change" | "memory" | "driver" | "dropped" | "sxid":
             return Finding(event, Remedy.NOTE, event.text or "It changed.", Provenance.DEFAULT)
         case _:

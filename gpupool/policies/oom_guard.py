@@ -126,13 +126,13 @@ def measured_share(sample: Sample) -> float | None:
     """Use over lease, both without what the engine declared; None where it cannot be said.
 
     Who declared nearly its whole lease has next to nothing to grow in; a fiftieth of the lease is room at least, so
-    that rounding is no growth.
+    that rounding is no growth. And who leaves part of his lease free is not near its end, however much he grew.
     """
     if sample.used_bytes is None or sample.lease_bytes <= 0:
         return None
     declared = max(0, sample.preallocated_bytes or 0)
     room = max(sample.lease_bytes - declared, sample.lease_bytes // 50, 1)
-    return max(0, sample.used_bytes - declared) / room
+    return min(max(0, sample.used_bytes - declared) / room, max(0, sample.used_bytes) / sample.lease_bytes)
 
 
 def look(samples: Sequence[Sample], watches: dict[tuple[UUID, str], Watch], rules: Rules) -> Look:

@@ -38,6 +38,7 @@ ROOM: Final = Engine(
     sleeps=sleeps,
     extra_ports=1,
     device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
+    torch=True,
 )
 
 GENERATE: Final = Engine(

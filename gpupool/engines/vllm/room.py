@@ -39,6 +39,7 @@ ROOM: Final = Engine(
     sleeps=sleeps,
     extra_ports=8,
     device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
+    torch=True,
 )
 
 GENERATE: Final = Engine(

@@ -76,7 +76,6 @@ def test_who_was_signalled_in_vain_gets_fewer_requests_until_it_is_calm() -> Non
 
 @pytest.mark.shows("R102", "R103")
 def test_98_percent_and_growth_over_500_mb_in_three_samples_ends_the_lowest_priority() -> None:
-    low, high = {"priority": -1}, {"priority": 1}
     for shares, evicts in (
         ((0.92, 0.95, 0.97, 0.985), True),  # 650 MB
         ((0.95, 0.96, 0.97, 0.985), False),  # 350 MB
@@ -84,7 +83,7 @@ def test_98_percent_and_growth_over_500_mb_in_three_samples_ends_the_lowest_prio
     ):
         guard = Guard()
         for share in shares:
-            seen = guard.look(a_sample(share, **high), a_sample(0.4, TWO, **low), a_sample(0.2, THREE))
+            seen = guard.look(a_sample(share, priority=1), a_sample(0.4, TWO, priority=-1), a_sample(0.2, THREE))
         victims = [step for step in seen.steps if isinstance(step, Evict)]
         assert [victim.instance_id for victim in victims] == ([TWO] if evicts else [])
         if evicts:
@@ -113,6 +112,10 @@ def test_measured_is_the_use_of_the_lease_without_what_the_engine_took_at_its_st
     assert measured_share(grown) == pytest.approx(0.96)
     nearly_all = a_sample(0.9999, preallocated_bytes=round(LEASE * 0.999))
     assert (measured_share(nearly_all) or 1.0) < 0.1
+    much_free = a_sample(0.5, preallocated_bytes=round(LEASE * 0.1))
+    assert measured_share(much_free) == pytest.approx(0.4 / 0.9)
+    over_at_start = a_sample(1.02, preallocated_bytes=round(LEASE * 1.02))
+    assert measured_share(over_at_start) == 0
     assert measured_share(Sample(ONE, "gpu-0", LEASE, None)) is None
     assert measured_share(Sample(ONE, "gpu-0", 0, 5)) is None
 

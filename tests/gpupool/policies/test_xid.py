@@ -115,6 +115,7 @@ def test_errors_that_belong_together_are_seen_together() -> None:
         (an_event(1, None, kind="lost", text="NVRM: GPU has fallen off the bus."), Remedy.REBOOT),
         (an_event(1, None, kind="lost", text="it is not listed any more"), Remedy.ISOLATE),
         (an_event(1, None, kind="sxid"), Remedy.NOTE),
+        (an_event(1, None, kind="evicted", text="It grew."), Remedy.REBUILD),
         (an_event(1, None, kind="verify", text="sha256 differs"), Remedy.ISOLATE),
         (an_event(1, 157), Remedy.CORDON),
         (an_event(1, 43), Remedy.NOTE),
