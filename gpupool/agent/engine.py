@@ -13,6 +13,7 @@ from typing import Final
 import gpupool
 from gpupool.agent import artefacts
 from gpupool.agent.isolation.launcher import NO_ISOLATION, CannotIsolate, Command, Isolator
+from gpupool.agent.listening import shim_path
 from gpupool.agent.probe import ProbeFailed, ask
 from gpupool.agent.processes import EngineProcess, clean_environment, start_engine
 from gpupool.agent.state import MARK_VARIABLE
@@ -132,7 +133,8 @@ def launch(
         plan = room.plan(request)
     except EngineArgumentsRefused as error:  # what only shows with the devices and the artefact at hand
         raise LaunchRefused(str(error.args[0]), retry=False) from error
-    env = clean_environment(os.environ) | {"PYTHONPATH": str(_CODE_ROOT)}
+    path = shim_path(str(_CODE_ROOT)) if prepared.engine.torch else str(_CODE_ROOT)
+    env = clean_environment(os.environ) | {"PYTHONPATH": path}
     if not row.isolation:  # a sandbox does not show the folder
         env |= cache
     env |= dict(plan.env) | {MARK_VARIABLE: mark}

@@ -248,13 +248,13 @@ class NodeAgent:
         )
 
     def _device_facts(self) -> list[DeviceFact]:
-        engines = self._supervisor.memory_by_device()
+        engines, owners = self._supervisor.memory_by_device(), self._supervisor.owners()
         facts = []
         for device in self._devices():
             if device.kind == "cpu":
                 # What the host's other programs use is no part of the claimable share: engines' own use is shown.
                 device = msgspec.structs.replace(device, memory_used_bytes=engines.get(device.stable_id, 0))
-            facts.append(device_fact(device))
+            facts.append(device_fact(device, owners))
         return facts
 
 
