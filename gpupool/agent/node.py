@@ -120,7 +120,8 @@ class NodeAgent:
             await self._supervisor.adopt()
             supervising = asyncio.create_task(self._supervisor.run())
             stopping = asyncio.create_task(_wait(stop))
-            tasks += [supervising, stopping, *map(asyncio.create_task, (self._speak(looks), self._keep_able()))]
+            work = (self._speak(looks), self._keep_telling(), self._keep_able())
+            tasks += [supervising, stopping, *map(asyncio.create_task, work)]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # raises what ended it
@@ -157,6 +158,14 @@ class NodeAgent:
             if {device.stable_id for device in self._merged} != before:
                 self._changed.set()
             await asyncio.sleep(_TELEMETRY_SECONDS)
+
+    async def _keep_telling(self) -> None:
+        """Report every second in which a reading changed: sources look at moments of their own."""
+        while True:
+            told = self._merged
+            await asyncio.sleep(_TELEMETRY_SECONDS)
+            if self._merged != told:
+                self._changed.set()
 
     async def _keep_able(self) -> None:
         """Look again now and then what this node can isolate by: daemons and specifications come and go."""
