@@ -30,6 +30,7 @@ from gpupool.engines.base import (
 from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.policies.probe import SLOW_SECONDS, ProbeResult
 from gpupool.stream.messages import DesiredInstance
+from gpupool.weights.headers import HeaderRefused, check_headers
 from gpupool.weights.verify import Mismatch, Unfinished, Verified, verify
 
 _CODE_ROOT: Final = Path(gpupool.__file__).resolve().parent.parent
@@ -92,8 +93,14 @@ def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepare
 
 
 def check_weights(prepared: Prepared) -> None:
-    """The checksum stage: whether the artefact is the one that was admitted. Blocks. Raises LaunchRefused."""
+    """The checksum stage: whether the artefact is whole and was admitted as it is. Blocks. Raises LaunchRefused."""
     row = prepared.row
+    try:
+        check_headers(prepared.model_path)
+    except HeaderRefused as error:
+        raise LaunchRefused(f"The checksum stage failed: {error}", retry=True) from error
+    except OSError as error:
+        raise LaunchRefused(f"The artefact {row.artefact_uri} cannot be read: {error.strerror}.", retry=True) from error
     if not row.manifest:
         return
     match verify(prepared.model_path, row.manifest, row.verify_seconds):

@@ -296,9 +296,22 @@ async def test_a_missing_model_is_found_when_it_arrives(web: FakeWeb, var_dir: P
         assert (await web.until_state(wish.instance_id, "ready")).restarts == 0  # nothing had been started
 
 
+@pytest.mark.shows("R85")
+async def test_a_model_that_was_cut_off_is_given_to_no_engine(web: FakeWeb, var_dir: Path) -> None:
+    model = var_dir / "copied.gguf"
+    model.write_bytes(TINY.read_bytes()[:200_000])
+    wish = row(devices=["cpu-test"], artefact_uri=model.as_uri())
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        failed = await web.until_state(wish.instance_id, "failed")
+        assert "copied.gguf is not a whole GGUF file: it is 371872 bytes shorter than its tensors" in failed.reason
+        model.write_bytes(TINY.read_bytes())
+        assert (await web.until_state(wish.instance_id, "ready")).restarts == 0  # nothing had been started
+
+
 async def test_a_damaged_model_is_tried_again_and_then_reported_as_failed(web: FakeWeb, var_dir: Path) -> None:
     damaged = var_dir / "damaged.gguf"
-    damaged.write_bytes(TINY.read_bytes()[:200_000])
+    damaged.write_bytes(TINY.read_bytes().replace(b"llama", b"lmaal", 1))  # whole, and of no architecture that there is
     wish = row(devices=["cpu-test"], artefact_uri=damaged.as_uri())
     await web.desire(wish)
     async with running_agent(web, var_dir):
@@ -306,7 +319,7 @@ async def test_a_damaged_model_is_tried_again_and_then_reported_as_failed(web: F
         fact = web.fact(wish.instance_id)
         assert fact is not None
         assert "exited with code 1 while loading" in fact.reason
-        assert "corrupted or incomplete" in fact.reason
+        assert "unknown model architecture" in fact.reason
         failed = await web.until_state(wish.instance_id, "failed", deadline_seconds=40)
         assert failed.restarts >= 5
 
