@@ -66,6 +66,20 @@ def estimate_asked(asked: Asked) -> Estimate:
     return estimate(architecture, weights, run)
 
 
+def asked_of(version: ModelVersion) -> Asked:
+    """A version as it is run; of requests of a shape, as many sequences as that says."""
+    shape = version.request_shape
+    batch = shape.get("batch")
+    return Asked(
+        engine=version.engine,
+        artefact_uri=version.artefact_uri,
+        engine_args=version.engine_args,
+        device_kind=version.device_kind,
+        devices=version.devices,
+        batch=batch if isinstance(batch, int) else None,
+    )
+
+
 def measured_of(version: ModelVersion) -> Measured:
     """What its newest instances told, per device; nothing where none did."""
     rows = Instance.objects.filter(version=version, ready_at__isnull=False).order_by("-pk")

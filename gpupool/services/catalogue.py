@@ -23,6 +23,7 @@ from gpupool.services.version_checks import (
     check_shape,
     check_tenant,
 )
+from gpupool.services.version_memory import fill_memory
 from tenants.actor import Actor
 from tenants.models import Tenant
 from tenants.services import InvalidInput, record_audit
@@ -71,13 +72,13 @@ def create_version(
     state: VersionState | None = None,
     changes: Changes | None = None,
 ) -> ModelVersion:
-    """A version of `model`; `memory_bytes` is what one instance claims on each of its devices.
+    """A version of `model`; `memory_bytes` is what one instance claims on each of its devices, 0: as it is estimated.
 
     Without `artefact_uri` it only takes attached engines. `served_name` is the model's name where empty; `tenant_id`
     makes it one tenant's own version of a model that others share. `state` None: it serves at once, or is a draft
     where this installation admits versions first. `changes` as for `create_model`.
-    Raises InvalidInput for a taken name, an unknown engine, arguments the engine does not know, an artefact without a
-    size to claim, needs that make no sense, or replicas that nothing can launch.
+    Raises InvalidInput for a taken name, an unknown engine, arguments the engine does not know, an artefact whose
+    claim nobody says and nobody can estimate, needs that make no sense, or replicas that nothing can launch.
     """
     Model.objects.select_for_update().filter(pk=model.pk).first()  # two versions of one name: one after the other
     name, needs = name.strip(), needs or VersionNeeds()
@@ -137,13 +138,14 @@ def change_version(version_id: UUID, *, actor: Actor, **values: Any) -> ModelVer
         values["manifest"] = check_manifest(values["manifest"])
     if "card" in values:
         values["card"] = check_card(values["card"])
-    before = {name: getattr(version, name) for name in values}
+    watched = sorted({*values, "memory_bytes", "host_memory_bytes"})  # an estimate may fill these two
+    before = {name: getattr(version, name) for name in watched}
     for name, value in values.items():
         setattr(version, name, value)
     version.served_name = version.served_name or version.model.name
     _check(version)
     check_replicas(version.replicas, launchable=bool(version.artefact_uri))
-    changed = [name for name in values if before[name] != getattr(version, name)]
+    changed = [name for name in watched if before[name] != getattr(version, name)]
     if changed:
         version.save(update_fields=[*changed, "served_name"])
         record_audit(
@@ -208,16 +210,12 @@ def _check(version: ModelVersion) -> None:
     if version.device_kind not in DEVICE_KINDS:
         raise InvalidInput("device_kind", f"A device is one of {', '.join(DEVICE_KINDS)}.")
     check_shape(version)
-    check_launch(
-        version.engine,
-        artefact_uri=version.artefact_uri,
-        arguments=version.engine_args,
-        memory_bytes=version.memory_bytes,
-    )
+    check_launch(version.engine, artefact_uri=version.artefact_uri, arguments=version.engine_args)
     check_tenant(version)
     found = version_needs.fault(needs_of(version), device_kind=version.device_kind)
     if found is not None:
         raise InvalidInput(*found)
+    fill_memory(version)
 
 
 def _told(value: Any) -> Any:

@@ -25,7 +25,7 @@ def check_shape(version: ModelVersion) -> None:
         raise InvalidInput("memory_bytes", "A size in bytes is not negative.")
 
 
-def check_launch(engine: str, *, artefact_uri: str, arguments: Mapping[str, object], memory_bytes: int) -> None:
+def check_launch(engine: str, *, artefact_uri: str, arguments: Mapping[str, object]) -> None:
     """That there is such an engine, and that it would start with this."""
     try:
         room = get_engine(engine)
@@ -40,8 +40,6 @@ def check_launch(engine: str, *, artefact_uri: str, arguments: Mapping[str, obje
     if room.launch is None:
         raise InvalidInput("engine", f"The pool cannot start {room.title} itself; attach a running one by its address.")
     check_uri(artefact_uri)
-    if memory_bytes == 0:
-        raise InvalidInput("memory_bytes", "Say how many bytes one instance claims on its device.")
     try:
         room.launch.check_args(arguments)  # type: ignore[arg-type]  # values were checked above
     except EngineArgumentsRefused as error:
