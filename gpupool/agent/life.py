@@ -24,7 +24,7 @@ from gpupool.agent.processes import Ended, EngineProcess, kill_marked, kill_orph
 from gpupool.agent.serving import QUIET_READINGS, Serving
 from gpupool.agent.state import InstanceRecord
 from gpupool.agent.workshop import Workshop
-from gpupool.engines.base import Engine, EngineLoad
+from gpupool.engines.base import Engine, EngineLoad, why_not_asleep
 from gpupool.engines.registry import engines as engines_by_name
 from gpupool.engines.registry import get_engine
 from gpupool.policies.node_reconcile import (
@@ -57,6 +57,7 @@ class EngineLife:
         self.peak_bytes: int | None = None  # most that its processes had of its devices
         self._begun = 0.0  # when its start began, in monotonic seconds
         self._stop = asyncio.Event()
+        self._put_down = False  # it is being ended because it cannot sleep
         self._drain_seconds = 0.0
         self._stop_reason = ""
         self._log_begins = 0  # where the log of the present process begins, in bytes
@@ -93,7 +94,7 @@ class EngineLife:
     @property
     def settling(self) -> bool:
         """It falls asleep at this moment."""
-        return self._serving is not None and self._serving.settling
+        return self._put_down or (self._serving is not None and self._serving.settling)
 
     def begin(self) -> None:
         """Start a process for it."""
@@ -112,8 +113,13 @@ class EngineLife:
             self._serving.rest(wanted)
 
     def sleep(self) -> None:
-        """Let it give its devices' memory back, now."""
-        if self._serving is not None:
+        """Let it give its devices' memory back, now: an engine that cannot do that ends, its weights stay at hand."""
+        if self._serving is None:
+            return
+        if why_not_asleep(get_engine(self.record.row.engine), self.record.row.engine_args):
+            self._put_down = True
+            self._stop.set()
+        else:
             self._serving.sleep()
 
     def wake(self) -> None:
@@ -270,6 +276,8 @@ class EngineLife:
         return self._after_end(engine, ended, failure, held=held)
 
     async def _drain(self, engine: Engine, process: EngineProcess) -> None:
+        if self._put_down:
+            return  # it has no requests
         self.enter(Phase.DRAINING, self._stop_reason)
         timings, port = self._shop.timings, self.record.port
         if self._drain_seconds <= 0 or port is None or self._serving is None or self._serving.ready_since is None:
@@ -292,6 +300,10 @@ class EngineLife:
     def _after_end(self, engine: Engine, ended: Ended, failure: BaseException | None, *, held: str) -> Ended | None:
         phase, ready_for = self.phase, self._ready_for()
         self._forget_process()
+        if self._put_down and phase in SERVING:
+            self._put_down = False
+            self.stage()
+            return None
         if self._stop.is_set():
             self.enter(Phase.STOPPED, f"{self._stop_reason} {held}".strip())
             self.log("agent.engine_stopped", reason=self._stop_reason)

@@ -55,6 +55,7 @@ class Serving:
         self._rest_since: float | None = None  # when it was first told that it shall sleep
         self._not_before = 0.0  # monotonic seconds before which it is not put to sleep: it would not
         self._quiet = 0
+        self._told_idle = False
         self._note = ""
         self._sleep, self._wake = asyncio.Event(), asyncio.Event()
         self._counted: TokenCounters | None = None
@@ -194,10 +195,10 @@ class Serving:
             if load != self._owner.load:
                 self._owner.load = load
                 self._shop.on_change()
-            was_idle = self.idle
             self._quiet = self._quiet + 1 if load.running == 0 and not load.waiting else 0
-            if self.idle and not was_idle:
-                self._shop.on_end()
+            if self.idle and not self._told_idle:
+                self._shop.on_end()  # it may sleep now
+            self._told_idle = self.idle
             await asyncio.sleep(timings.load_poll)
 
     def _note_use(self, load: EngineLoad, counted: TokenCounters | None) -> None:

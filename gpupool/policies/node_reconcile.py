@@ -41,7 +41,7 @@ ALLOWED: Final[Mapping[Phase, frozenset[Phase]]] = {
     P.LOADING: _ENDS | {P.WARMING},
     P.WARMING: _ENDS | {P.READY},
     P.READY: _ENDS | {P.UNKNOWN, P.LOADING, P.ASLEEP},
-    P.UNKNOWN: _ENDS | {P.READY, P.LOADING},
+    P.UNKNOWN: _ENDS | {P.READY, P.LOADING, P.ASLEEP},
     P.ASLEEP: _ENDS | {P.WARMING},
     P.DRAINING: frozenset({P.STOPPED}),
     P.STOPPED: frozenset({P.STAGING, P.ASLEEP}),

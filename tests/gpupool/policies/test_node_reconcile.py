@@ -28,9 +28,25 @@ NOW = 100.0
 
 
 def wish(
-    instance: UUID = A, *, running: bool = True, token: int = 1, device: str = "gpu0", whole: bool = False
+    instance: UUID = A,
+    *,
+    running: bool = True,
+    token: int = 1,
+    device: str = "gpu0",
+    whole: bool = False,
+    asleep: bool = False,
+    barred: str = "",
 ) -> Wish:
-    return Wish(instance, running, token, frozenset({device}), drain_seconds=30.0, whole_device=whole)
+    return Wish(
+        instance,
+        running and not asleep,
+        token,
+        frozenset({device}),
+        drain_seconds=30.0,
+        whole_device=whole,
+        asleep=asleep,
+        barred=barred,
+    )
 
 
 def engine(
@@ -41,8 +57,10 @@ def engine(
     token: int = 1,
     device: str = "gpu0",
     start_after: float | None = 0.0,
+    idle: bool = False,
+    settling: bool = False,
 ) -> Known:
-    return Known(instance, token, frozenset({device}), phase, alive, start_after)
+    return Known(instance, token, frozenset({device}), phase, alive, start_after, idle, settling)
 
 
 def decided(
@@ -122,6 +140,51 @@ def test_nothing_is_started_while_the_web_process_is_away(known: list[Known]) ->
 
 def test_a_stop_that_was_read_is_carried_out_while_the_web_process_is_away() -> None:
     assert kinds(decided([wish(running=False)], [engine()], connected=False)) == [("Stop", A)]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "known", "expected"),
+    [
+        pytest.param([wish(asleep=True)], [engine()], [], id="one with requests goes on"),
+        pytest.param([wish(asleep=True)], [engine(idle=True)], [("Sleep", A)], id="an idle one sleeps"),
+        pytest.param([wish(asleep=True)], [engine(idle=True, settling=True)], [], id="it is told once"),
+        pytest.param([wish(asleep=True)], [engine(phase=Phase.ASLEEP)], [], id="and then it sleeps"),
+        pytest.param([wish(asleep=True)], [engine(phase=Phase.LOADING)], [], id="one that comes up comes up first"),
+        pytest.param([wish(asleep=True)], [], [("Stage", A)], id="one without a process is staged"),
+        pytest.param(
+            [wish(asleep=True)], [engine(phase=Phase.FAILED, alive=False)], [("Stage", A)], id="also one that failed"
+        ),
+        pytest.param([wish(asleep=True)], [engine(phase=Phase.ASLEEP, alive=False)], [], id="it is staged once"),
+        pytest.param([wish()], [engine(phase=Phase.ASLEEP)], [("Wake", A)], id="asked for again: woken"),
+        pytest.param([wish()], [engine(phase=Phase.ASLEEP, alive=False)], [("Start", A)], id="a staged one is started"),
+        pytest.param([], [engine(phase=Phase.ASLEEP)], [], id="a missing row neither stops nor wakes it"),
+        pytest.param([wish(running=False)], [engine(phase=Phase.ASLEEP)], [("Stop", A)], id="a stop row stops it"),
+        pytest.param([wish(asleep=True, token=1)], [engine(token=2, idle=True)], [], id="an older row does nothing"),
+        pytest.param([wish(asleep=True, token=2)], [engine(idle=True)], [("Stop", A)], id="a newer claim is another's"),
+        pytest.param([wish(barred="no")], [], [("Ignore", A)], id="barred: not started"),
+        pytest.param([wish(barred="no")], [engine(phase=Phase.ASLEEP)], [("Ignore", A)], id="barred: not woken"),
+        pytest.param([wish(barred="no")], [engine()], [], id="barred: what serves goes on"),
+    ],
+)
+def test_sleep_and_waking(wishes: list[Wish], known: list[Known], expected: list[tuple[str, UUID]]) -> None:
+    assert kinds(decided(wishes, known)) == expected
+
+
+@pytest.mark.shows("P13")
+def test_nothing_sleeps_or_wakes_while_the_web_process_is_away() -> None:
+    assert decided([wish(asleep=True)], [engine(idle=True)], connected=False) == []
+    assert decided([wish()], [engine(phase=Phase.ASLEEP)], connected=False) == []
+
+
+def test_what_changes_a_devices_memory_does_so_alone() -> None:
+    asleep, starts = wish(A, token=1, asleep=True), wish(B, token=2)
+    loading = engine(B, Phase.LOADING, token=2)
+    assert decided([asleep, starts], [engine(A, idle=True), loading]) == []  # memory must not come back meanwhile
+    assert decided([wish(A), starts], [engine(A, Phase.ASLEEP), loading]) == []  # nor go
+    assert kinds(decided([asleep, starts], [engine(A, idle=True)])) == [("Sleep", A)]
+    assert decided([asleep, starts], [engine(A, idle=True, settling=True)]) == []
+    assert kinds(decided([asleep, starts], [engine(A, Phase.ASLEEP)])) == [("Start", B)]
+    assert kinds(decided([wish(A), wish(B)], [engine(A, Phase.ASLEEP), engine(B, Phase.ASLEEP)])) == [("Wake", A)]
 
 
 def test_a_stop_row_drains_and_a_fenced_engine_does_not() -> None:
