@@ -19,7 +19,9 @@ from gpupool.agent.devices import device_at, merge
 from gpupool.agent.events import EventBuffer
 from gpupool.agent.facts import device_fact, given_device
 from gpupool.agent.isolation.launcher import Isolator
+from gpupool.agent.isolation.watch import IsolationWatch
 from gpupool.agent.kernel_log import KernelLogSource
+from gpupool.agent.launcher import Launcher
 from gpupool.agent.link import Link, stream_url
 from gpupool.agent.ports import PortRange
 from gpupool.agent.processes import boot_id
@@ -55,14 +57,24 @@ class NodeSettings:
     kernel_log: Path | None = None  # what tells of errors beside the drivers; None: it is not read
     tls: ssl.SSLContext | None = None  # for a web process that is spoken to by https
     first_look_seconds: float = 15.0  # loading a GPU driver takes seconds; the first report waits for it so long
+    simulated: bool = False  # its devices are made up: that is told, and this machine is not looked at for what it can
+    boot_id: str = ""  # of a simulated node; a real one has its machine's
     timings: Timings = field(default_factory=Timings)
 
 
 class NodeAgent:
     """One node's agent."""
 
-    def __init__(self, settings: NodeSettings, sources: Sequence[DeviceSource], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        sources: Sequence[DeviceSource],
+        *,
+        clock: Clock | None = None,
+        launcher: Launcher | None = None,
+    ) -> None:
         self._settings = settings
+        self._boot_id = settings.boot_id or boot_id()
         self._clock = clock or SystemClock()
         self._state = StateDir(settings.var_dir / "agent" / settings.node)
         self._kernel_log = self._make_kernel_log()
@@ -70,7 +82,7 @@ class NodeAgent:
         self._inventories: dict[int, Inventory] = {}
         self._merged: list[Device] = []
         self._changed = asyncio.Event()
-        self._events = EventBuffer(self._state.path / "events.json", boot_id=boot_id())
+        self._events = EventBuffer(self._state.path / "events.json", boot_id=self._boot_id)
         self._twins = Twins()
         self._unnumbered: list[Noticed] = []
         self._looked = False  # every source has looked, or was too slow: what was noticed can be given its device
@@ -89,10 +101,19 @@ class NodeAgent:
                 capabilities=lambda: self._ability.record,
                 cdi_specs=lambda: self._ability.cdi_specs,
             ),
+            launcher=launcher,
             host=bind_host(settings.address),
             notice=self.notice,
             on_change=self._changed.set,
             timings=settings.timings,
+        )
+        self._watch = IsolationWatch(
+            running=self._supervisor.running,
+            devices=self._given_devices,
+            device_use=self._device_use,
+            cdi_specs=lambda: self._ability.cdi_specs,
+            notice=self.notice,
+            clock=self._clock,
         )
         self._link = Link(
             url=stream_url(settings.web_url),
@@ -120,7 +141,7 @@ class NodeAgent:
             await self._supervisor.adopt()
             supervising = asyncio.create_task(self._supervisor.run())
             stopping = asyncio.create_task(_wait(stop))
-            work = (self._speak(looks), self._keep_telling(), self._keep_able())
+            work = (self._speak(looks), self._keep_telling(), self._keep_able(), self._watch.run())
             tasks += [supervising, stopping, *map(asyncio.create_task, work)]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -143,7 +164,8 @@ class NodeAgent:
                     await look.wait()
         self._looked = True
         self._number_noticed()
-        await self._ability.look(self._merged)
+        if not self._settings.simulated:
+            await self._ability.look(self._merged)
         await self._link.run()
 
     async def _keep_looking(self, number: int, source: DeviceSource, looked: asyncio.Event) -> None:
@@ -171,7 +193,7 @@ class NodeAgent:
         """Look again now and then what this node can isolate by: daemons and specifications come and go."""
         while True:
             await asyncio.sleep(_ABILITY_SECONDS)
-            if await self._ability.look(self._merged):
+            if not self._settings.simulated and await self._ability.look(self._merged):
                 self._changed.set()
 
     def notice(self, *noticed: Noticed) -> None:
@@ -237,13 +259,14 @@ class NodeAgent:
         return Hello(
             protocol=PROTOCOL,
             node=self._settings.node,
-            boot_id=boot_id(),
+            boot_id=self._boot_id,
             agent_version=AGENT_VERSION,
             address=self._settings.address,
             facts=facts,
             devices=self._device_facts(),
             instances=self._supervisor.facts(),
             capabilities=self._ability.told(),
+            simulated=self._settings.simulated,
         )
 
     def _observed(self, sequence: int) -> Observed:

@@ -15,6 +15,7 @@ from gpupool.agent.adoption import adopt_all
 from gpupool.agent.guard import MemoryGuard, Reading
 from gpupool.agent.guarded import guarded
 from gpupool.agent.isolation.launcher import NO_ISOLATION, Isolator
+from gpupool.agent.launcher import Launcher, ProcessLauncher
 from gpupool.agent.life import EngineLife
 from gpupool.agent.logs import trim
 from gpupool.agent.model_cache import ModelCache
@@ -62,6 +63,7 @@ class Supervisor:
         device_use: Callable[[str], Mapping[int, int | None] | None] = lambda device_id: None,
         switch_key: bytes = b"",
         isolator: Isolator = NO_ISOLATION,
+        launcher: Launcher | None = None,
         host: str = "127.0.0.1",
         notice: Callable[[Noticed], None] = lambda noticed: None,
         on_change: Callable[[], None] = lambda: None,
@@ -87,6 +89,7 @@ class Supervisor:
             timings=timings or Timings(),
             cache=ModelCache(state.path / "model_cache"),
             isolator=isolator,
+            launcher=launcher or ProcessLauncher(),
             host=host,
             notice=notice,
         )
@@ -194,10 +197,13 @@ class Supervisor:
                 used[device] = used.get(device, 0) + rss
         return used
 
+    def running(self) -> list[tuple[DesiredInstance, list[int]]]:
+        """Rows of the engines that run, each with its processes."""
+        return [(life.record.row, life.process.members()) for life in self._lives.values() if life.process is not None]
+
     def owners(self) -> dict[int, UUID]:
         """Which instance each process of this node's engines belongs to."""
-        running = [life for life in self._lives.values() if life.process is not None]
-        return {pid: life.instance_id for life in running for pid in (life.process.members() if life.process else ())}
+        return {pid: row.instance_id for row, pids in self.running() for pid in pids}
 
     def _evict(self, instance_id: UUID, reason: str) -> None:
         """End the process; the controller, which hears of it, says what becomes of the instance."""

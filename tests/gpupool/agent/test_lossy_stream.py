@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from gpupool.discovery.base import Device, Inventory, Noticed
-from gpupool.stream.messages import STREAM_PATH, Desired, EventFact, Observed
+from gpupool.stream.messages import STREAM_PATH, Desired, EventFact
 from tests.doubles.node_web import FakeWeb
 from tests.gpupool.agent.conftest import running_agent
 
@@ -110,4 +110,4 @@ async def test_at_twelve_percent_loss_every_event_arrives_once(var_dir: Path, se
             await web.until(lambda: len(web.kept) == ERRORS, deadline_seconds=30.0)
             assert [web.kept[n].code for n in sorted(web.kept)] == list(range(1, ERRORS + 1))
             assert sorted(web.kept) == list(range(1, ERRORS + 1))
-            await web.until(lambda: any(isinstance(report, Observed) and not report.events for report in web.observed))
+            await web.until(lambda: any(not report.events for report in web.observed))
