@@ -6,6 +6,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from gpupool.services import create_alias
+from gpupool.services.reservations import create_reservation
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, PlatformRole, Tenant, User, Webhook
 from tenants.policies.pricing import PriceTag
@@ -67,6 +68,7 @@ def one_of_everything() -> Rows:
     standing = Standing(superuser.active_platform_role, None)
     invited = create_invitation(tenant, email="new@example.test", role="viewer", standing=standing, actor=SYSTEM)
     token = create_access_token(member, name="laptop", actor=SYSTEM).token
+    reservation = create_reservation(tenant.pk, devices=1, actor=SYSTEM)
     addresses = {
         "slug": tenant.slug,
         "name": "vllm",
@@ -82,6 +84,7 @@ def one_of_everything() -> Rows:
         "node_id": str(make_node().pk),
         "grant_id": str(grant.pk),
         "limit_id": str(limit.pk),
+        "reservation_id": str(reservation.pk),
         "price_id": str(price.pk),
         "issuer_id": str(issuer.pk),
         "request_id": str(request.pk),

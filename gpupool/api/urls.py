@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from gpupool.api import catalogue, nodes, training, versions, views
+from gpupool.api import catalogue, nodes, placement, reservations, training, versions, views
 
 urlpatterns = [
     path("models/", catalogue.ModelListView.as_view(), name="api-models"),
@@ -35,6 +35,10 @@ urlpatterns = [
     path("instances/", views.InstanceListView.as_view(), name="api-instances"),
     path("instances/<uuid:instance_id>/", views.InstanceView.as_view(), name="api-instance"),
     path("instances/<uuid:instance_id>/stop/", views.InstanceStopView.as_view(), name="api-instance-stop"),
+    path("placement/dry-run/", placement.DryRunView.as_view(), name="api-placement-dry-run"),
+    path("placement/rebalance/", placement.RebalanceView.as_view(), name="api-placement-rebalance"),
+    path("reservations/", reservations.ReservationListView.as_view(), name="api-reservations"),
+    path("reservations/<uuid:reservation_id>/", reservations.ReservationView.as_view(), name="api-reservation"),
     path("fine-tuning/jobs/", training.JobListView.as_view(), name="api-training-jobs"),
     path("fine-tuning/jobs/<uuid:job_id>/", training.JobView.as_view(), name="api-training-job"),
     path("fine-tuning/jobs/<uuid:job_id>/cancel/", training.JobCancelView.as_view(), name="api-training-job-cancel"),

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
+from gpupool.api.resources import HELP as RESOURCES
 from gpupool.models import ModelVersion
 from gpupool.policies.manifest import CHUNK_BYTES, MOST_FILES
 from gpupool.policies.version_needs import (
@@ -17,8 +18,8 @@ from gpupool.policies.version_needs import (
 
 _HEX: Final = "^[0-9a-f]{64}$"
 _NEEDS: Final = (
-    "host_memory_bytes", "devices", "share", "whole_device", "topology", "strategy", "gpu_tag", "priority", "isolation",
-    "request_shape", "idle_sleep_seconds", "device_seconds",
+    "host_memory_bytes", "devices", "share", "whole_device", "topology", "strategy", "gpu_tag", "mem_limit_mb",
+    "priority", "isolation", "request_shape", "idle_sleep_seconds", "device_seconds",
 )  # fmt: skip
 
 
@@ -77,7 +78,10 @@ class VersionChangeSerializer(serializers.Serializer[Any]):
     )
     engine_args = serializers.DictField(required=False)
     memory_bytes = serializers.IntegerField(
-        required=False, min_value=0, max_value=LARGEST_BYTES, help_text="On each of its devices."
+        required=False,
+        min_value=0,
+        max_value=LARGEST_BYTES,
+        help_text="On each of its devices; 0: as it is estimated, where its files can be read here.",
     )
     device_kind = serializers.ChoiceField(choices=("cpu", "gpu"), required=False)
     host_memory_bytes = serializers.IntegerField(required=False, min_value=0, max_value=LARGEST_BYTES)
@@ -87,6 +91,13 @@ class VersionChangeSerializer(serializers.Serializer[Any]):
     topology = serializers.ChoiceField(choices=TOPOLOGIES, required=False)
     strategy = serializers.ChoiceField(choices=STRATEGIES, required=False)
     gpu_tag = serializers.CharField(max_length=LONGEST_TAG, required=False, allow_blank=True)
+    mem_limit_mb = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=2**31 - 1,
+        help_text="At most so much of each device may be claimed; with a tag 32,768 where it is left out.",
+    )
     priority = serializers.ChoiceField(choices=PRIORITIES, required=False)
     isolation = serializers.DictField(required=False, help_text="sandbox, cgroup, cpu_cores, mps, mps_clients.")
     request_shape = serializers.DictField(required=False, help_text="batch, sequence_length, precision.")
@@ -103,6 +114,7 @@ class NewVersionSerializer(VersionChangeSerializer):
     engine = serializers.CharField(max_length=32)
     replicas = serializers.IntegerField(required=False, default=0, min_value=0, max_value=1000)
     manifest = ManifestSerializer(required=False)
+    resources = serializers.DictField(required=False, help_text=RESOURCES)
     draft = serializers.BooleanField(required=False, default=False, help_text="It does not serve yet.")
 
 

@@ -21,6 +21,7 @@ from core.api.idempotency import IdempotentCreate
 from core.api.paging import NewestFirst
 from gpupool import services
 from gpupool.api.base import PoolView
+from gpupool.api.resources import take_resources
 from gpupool.api.version_serializers import (
     AdmitSerializer,
     CardSerializer,
@@ -74,6 +75,7 @@ class VersionListView(IdempotentCreate, PoolView, ListAPIView[ModelVersion]):
     def post(self, request: Request) -> Response:
         """It serves at once, or is a draft: where that is asked for, or this installation admits versions first."""
         values = self.parsed(NewVersionSerializer)
+        take_resources(values)
         model = catalogue.find_model(values.pop("model"))
         if model is None:
             raise ValidationError({"model": ["There is no such model."]})

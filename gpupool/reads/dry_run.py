@@ -1,6 +1,6 @@
 """Will it fit, and why not: placement decided without doing anything."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -61,7 +61,7 @@ class DeviceAnswer:
     code: str
     reason: str  # a sentence's end; empty for one that fits
     score: float | None
-    scores: tuple[tuple[str, float], ...]
+    scores: Mapping[str, float]  # by scorer, 0 to 1
     left_bytes: int | None
 
     @property
@@ -202,6 +202,6 @@ def _device(device: DeviceView, verdict: Fits | Unfit, *, chosen: bool) -> Devic
         code="" if isinstance(verdict, Fits) else verdict.code,
         reason="" if isinstance(verdict, Fits) else verdict.reason,
         score=verdict.score if isinstance(verdict, Fits) else None,
-        scores=verdict.scores if isinstance(verdict, Fits) else (),
+        scores=dict(verdict.scores) if isinstance(verdict, Fits) else {},
         left_bytes=verdict.left_bytes if isinstance(verdict, Fits) else None,
     )
