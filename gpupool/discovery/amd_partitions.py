@@ -47,13 +47,11 @@ def _wholes(readings: Sequence[Reading]) -> list[list[Reading]]:
 
 
 def _same_chip(one: Reading, other: Reading) -> bool:
-    if one.unique_id and other.unique_id:
-        return one.unique_id == other.unique_id and (one.partition_id, one.pci_address) != (
-            other.partition_id,
-            other.pci_address,
-        )
-    slot = one.pci_address.rpartition(".")[0]
-    return bool(slot) and slot == other.pci_address.rpartition(".")[0]
+    if one.unique_id and other.unique_id and one.unique_id != other.unique_id:
+        return False
+    if one.pci_address and other.pci_address:
+        return one.pci_address.rpartition(".")[0] == other.pci_address.rpartition(".")[0]
+    return bool(one.unique_id) and one.unique_id == other.unique_id
 
 
 def _count(mode: str, group: Sequence[Reading]) -> int:

@@ -9,18 +9,18 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from core.clock import Clock
-from gpupool.discovery import intel_sysfs, xpu_smi
+from gpupool.discovery import intel_gpu_top, intel_sysfs, xpu_smi
 from gpupool.discovery.base import Device, Link
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of
 from gpupool.discovery.memory_classes import gpu_regions
-from gpupool.discovery.reading import Reading, device_of, joined, named_links
+from gpupool.discovery.reading import Reading, device_of, filled, joined, named_links
 from gpupool.discovery.tool_source import Told, ToolSource
 from gpupool.discovery.topology import Matrix, matrix, with_pcie
 
 
 def intel_source(*, env: Mapping[str, str], clock: Clock, root: Path = Path("/")) -> ToolSource:
     """`env` is the whole environment of the tools."""
-    return ToolSource("intel", devices, env=env, clock=clock, root=root, fleeting=("stats",))
+    return ToolSource("intel", devices, env=env, clock=clock, root=root, fleeting=("stats", "top"))
 
 
 def devices(told: Told, node_id: str) -> Sequence[Device]:
@@ -31,6 +31,9 @@ def devices(told: Told, node_id: str) -> Sequence[Device]:
         for reading in by_files:
             reading.index, reading.name = None, ""
     found = joined(by_files, by_tool)
+    top = intel_gpu_top.reading(told.outputs.get("top", ""))
+    if top is not None and len(found) == 1:  # it looks at the first GPU only
+        found[0] = filled(found[0], top)
     between = matrix(told.outputs.get("matrix", ""))
     made: list[Device] = []
     for reading in found:

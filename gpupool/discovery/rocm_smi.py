@@ -66,7 +66,7 @@ def readings_of_table(text: str) -> list[Reading]:
     """Every GPU of plain `rocm-smi`: two lines each, the second with the name."""
     lines = plain(text).splitlines()
     found: list[Reading] = []
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for line, following in zip(lines, [*lines[1:], ""], strict=False):
         match = _ROW.match(line.strip())
         if match is None:
             continue

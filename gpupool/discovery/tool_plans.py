@@ -76,7 +76,7 @@ PLANS: Final[Mapping[str, Plan]] = MappingProxyType(
                     matrix=(("topology", "-m"), _SLOWLY),
                 ),
             },
-            beside={},
+            beside={"intel_gpu_top": _each("intel_gpu_top", top=(("-J", "-s", "500", "-n", "2"), _NOW_AND_THEN))},
         ),
     }
 )
