@@ -21,6 +21,7 @@ from gpupool.agent.device_memory import memory_held
 from gpupool.agent.logs import make_room, telling_line
 from gpupool.agent.ports import NoPortLeft
 from gpupool.agent.processes import Ended, EngineProcess, kill_marked, kill_orphans
+from gpupool.agent.seen import fingerprint
 from gpupool.agent.serving import QUIET_READINGS, Serving
 from gpupool.agent.state import InstanceRecord
 from gpupool.agent.workshop import Workshop
@@ -191,11 +192,10 @@ class EngineLife:
     async def _launch(self) -> None:
         row = self.record.row
         try:
-            prepared = await asyncio.to_thread(engines.prepare, row, dict(self._shop.devices()))
+            prepared = await asyncio.to_thread(self._shop.launcher.prepare, row, dict(self._shop.devices()))
             share = await asyncio.to_thread(page_cache.cached_share, page_cache.weight_files(prepared.model_path))
             self.record.started_from = started_from(share)
-            self.remark("Its weights are compared with their checksums." if row.manifest else self.record.reason)
-            await asyncio.to_thread(engines.check_weights, prepared)
+            await self._check_weights(prepared)
             for _ in range(len(self._shop.ports)):
                 if self._stop.is_set():
                     self.enter(Phase.STOPPED, self._stop_reason)
@@ -213,6 +213,15 @@ class EngineLife:
         except NoPortLeft as error:
             self._failed(str(error), started=False)
 
+    async def _check_weights(self, prepared: engines.Prepared) -> None:
+        """Raises LaunchRefused. What was compared and has not been touched since is not read again."""
+        row = self.record.row
+        known = await asyncio.to_thread(fingerprint, prepared.model_path, row.manifest)
+        if not known or known != self.record.checked:
+            self.remark("Its weights are compared with their checksums." if row.manifest else self.record.reason)
+            await asyncio.to_thread(self._shop.launcher.check_weights, prepared)
+        self.record.checked = known
+
     def _spawn(self, prepared: engines.Prepared) -> EngineProcess:
         row, record = self.record.row, self.record
         port = self._shop.ports.take(self._shop.ports_in_use(), prepared.engine.extra_ports)
@@ -228,7 +237,7 @@ class EngineLife:
             raise engines.LaunchRefused(
                 f"The agent cannot write to its folder: {error.strerror}.", retry=True
             ) from error
-        plan, process = engines.launch(
+        plan, process = self._shop.launcher.launch(
             prepared,
             port=port,
             mark=self._shop.state.mark(row),
@@ -318,6 +327,7 @@ class EngineLife:
         if phase in SERVING and ready_for >= self._shop.timings.settled_after:
             self.failures = 0
         if phase in STARTING:
+            self.record.checked = ""  # perhaps its files are to blame
             self._shop.cache.clean(self.record.row)  # what a broken start left there would break the next one too
         self._failed(f"{reason} {held}".strip())
         return None

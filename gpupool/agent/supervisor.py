@@ -15,7 +15,7 @@ from gpupool.agent.adoption import adopt_all
 from gpupool.agent.guard import MemoryGuard, Reading
 from gpupool.agent.guarded import guarded
 from gpupool.agent.isolation.launcher import NO_ISOLATION, Isolator
-from gpupool.agent.launcher import Launcher, ProcessLauncher
+from gpupool.agent.launcher import PROCESSES, Launcher
 from gpupool.agent.life import EngineLife
 from gpupool.agent.logs import trim
 from gpupool.agent.model_cache import ModelCache
@@ -89,7 +89,7 @@ class Supervisor:
             timings=timings or Timings(),
             cache=ModelCache(state.path / "model_cache"),
             isolator=isolator,
-            launcher=launcher or ProcessLauncher(),
+            launcher=launcher or PROCESSES,
             host=host,
             notice=notice,
         )
@@ -276,6 +276,7 @@ class Supervisor:
             record.restarts, record.reason = old.record.restarts, old.record.reason
             record.load_seconds, record.wake_seconds = old.record.load_seconds, old.record.wake_seconds
             record.started_from, record.last_used_at = old.record.started_from, old.record.last_used_at
+            record.checked = old.record.checked
             if old.record.row.fencing_token == row.fencing_token:
                 failures = old.failures
             old.retire()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from core.clock import Clock
 from gpupool.agent.isolation.launcher import NO_ISOLATION, Isolator
+from gpupool.agent.launcher import PROCESSES, Launcher
 from gpupool.agent.model_cache import ModelCache
 from gpupool.agent.ports import PortRange
 from gpupool.agent.state import StateDir
@@ -47,5 +48,6 @@ class Workshop:
     timings: Timings
     cache: ModelCache
     isolator: Isolator = NO_ISOLATION
+    launcher: Launcher = PROCESSES
     host: str = "127.0.0.1"  # what engines listen on; the agent itself reaches them by loopback
     notice: Callable[[Noticed], None] = lambda noticed: None  # tells the web process of something that happened
