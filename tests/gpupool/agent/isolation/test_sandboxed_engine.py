@@ -9,8 +9,9 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from gpupool.agent.groups import command_name
 from gpupool.agent.isolation.sandbox import trial_argv
-from gpupool.agent.processes import command_name, start_mark
+from gpupool.agent.processes import start_mark
 from gpupool.stream.messages import InstanceFact
 from tests.doubles.node_web import FakeWeb, row
 from tests.gpupool.agent.conftest import TINY, TINY_URI, running_agent
