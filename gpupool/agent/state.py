@@ -37,6 +37,7 @@ class InstanceRecord(msgspec.Struct, kw_only=True):
     slumber: bool = False  # it was told to sleep, and not yet woken
     verified_tenant: UUID | None = None  # whose traffic it serves alone: see policies.tenant_switch
     started_from: str = ""  # cold, staged
+    checked: str = ""  # by what its files are known again that were compared with their checksums
     load_seconds: float | None = None  # start to first token, the last time
     wake_seconds: float | None = None  # asleep to ready, the last time
     last_used_at: float | None = None  # seconds since the epoch

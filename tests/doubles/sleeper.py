@@ -27,7 +27,8 @@ class SleeperLaunch:
         return None
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        argv = (request.python, "-S", "-E", sleeper_process.__file__, str(request.port), request.served_name)
+        argv: tuple[str, ...] = (request.python, "-S", "-E", sleeper_process.__file__)
+        argv += (str(request.port), request.served_name)
         if request.engine_args.get("never_loads"):
             argv = (request.python, "-c", "import time; time.sleep(600)")
         return LaunchPlan(argv=argv, port=request.port, slots=4, env=device_environment(request.devices))
