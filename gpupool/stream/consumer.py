@@ -38,6 +38,8 @@ CLOSE_REFUSED: Final = 4400
 CLOSE_SUPERSEDED: Final = 4409
 CLOSE_TRY_AGAIN: Final = 1013
 
+_RENEWAL_PATIENCE_SECONDS: Final = 0.5
+
 _SUPERSEDED: Final = "another stream speaks for this node now, or its token was changed"
 _encoder: Final = msgspec.json.Encoder()
 
@@ -48,6 +50,7 @@ class AgentConsumer(AsyncWebsocketConsumer):
     node: Node
     session_id: UUID | None = None
     orphans: tuple[InstanceFact, ...] = ()
+    _renewal: "asyncio.Task[None] | None" = None
 
     async def connect(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -64,8 +67,9 @@ class AgentConsumer(AsyncWebsocketConsumer):
         self._tasks.append(asyncio.create_task(self._close_when_silent()))
 
     async def disconnect(self, code: int) -> None:
-        for task in self._tasks:
-            task.cancel()
+        for task in [*self._tasks, self._renewal]:
+            if task is not None:
+                task.cancel()
         if hasattr(self, "_changed"):
             shared_watch().unsubscribe(self.node.pk, self._changed)
             logger.info("agent_stream_closed", node=self.node.name, code=code)
@@ -89,7 +93,7 @@ class AgentConsumer(AsyncWebsocketConsumer):
             logger.warning("agent_message_refused", node=self.node.name, error=str(error))
             await self._refuse(str(error), CLOSE_REFUSED)
         except services.SessionSuperseded:
-            await self._refuse(_SUPERSEDED, CLOSE_SUPERSEDED)
+            await self._make_room()
         except Error as error:
             # The database is away: the agent keeps its engines running and connects again.
             logger.warning("agent_report_not_written", node=self.node.name, error=str(error))
@@ -103,7 +107,9 @@ class AgentConsumer(AsyncWebsocketConsumer):
         intake = await database_sync_to_async(services.apply_hello)(self.node.pk, hello)
         self.session_id, self.orphans = intake.session_id, intake.orphans
         logger.info("agent_stream_open", node=self.node.name, session=str(self.session_id))
-        await self._say(Welcome(node_id=self.node.pk, heartbeat_seconds=HEARTBEAT_SECONDS))
+        ttl_seconds: float = settings.GATEHOUSE.node_unreachable_seconds
+        heartbeat = min(HEARTBEAT_SECONDS, ttl_seconds / 3)  # one that is late must not make the node silent
+        await self._say(Welcome(node_id=self.node.pk, heartbeat_seconds=heartbeat))
         self._tasks.append(asyncio.create_task(self._tell_desired()))
 
     def _note_orphans(self, orphans: tuple[InstanceFact, ...]) -> None:
@@ -116,6 +122,13 @@ class AgentConsumer(AsyncWebsocketConsumer):
         self.orphans = orphans
 
     async def _renew(self) -> None:
+        """Say in the lease store that the node was heard. A store that does not answer keeps no report waiting."""
+        if self._renewal is not None and not self._renewal.done():
+            return
+        self._renewal = asyncio.create_task(self._tell_store())
+        await asyncio.wait({self._renewal}, timeout=_RENEWAL_PATIENCE_SECONDS)
+
+    async def _tell_store(self) -> None:
         try:
             await self._liveness.heard()
         except StoreUnavailable as error:
@@ -131,7 +144,7 @@ class AgentConsumer(AsyncWebsocketConsumer):
                 logger.warning("desired_not_read", node=self.node.name, error=str(error))
             else:
                 if desired is None:
-                    await self._refuse(_SUPERSEDED, CLOSE_SUPERSEDED)
+                    await self._make_room()
                     return
                 await self._say(desired)
             with contextlib.suppress(TimeoutError):
@@ -154,6 +167,20 @@ class AgentConsumer(AsyncWebsocketConsumer):
                 logger.warning("agent_silent", node=self.node.name)
                 await self.close(CLOSE_TRY_AGAIN)
                 return
+
+    async def _make_room(self) -> None:
+        """This stream does not speak for the node any more: a newer one does, or its token is void. The agent ends.
+
+        Where its node was declared lost nobody speaks for it, and it may: it is asked to begin anew, with a hello.
+        """
+        if await database_sync_to_async(self._was_lost)():
+            await self.close(CLOSE_TRY_AGAIN)
+        else:
+            await self._refuse(_SUPERSEDED, CLOSE_SUPERSEDED)
+
+    def _was_lost(self) -> bool:
+        node = Node.objects.filter(pk=self.node.pk, session_id=None, token_revoked_at=None)
+        return node.filter(token_digest=self.node.token_digest).exists()
 
     async def _refuse(self, reason: str, code: int) -> None:
         await self._say(Refused(reason=reason))
