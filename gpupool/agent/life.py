@@ -16,13 +16,13 @@ import structlog
 
 from gpupool.agent import engine as engines
 from gpupool.agent import page_cache
-from gpupool.agent.artefacts import ArtefactMissing, ArtefactUriRefused, locate
 from gpupool.agent.device_memory import memory_held
 from gpupool.agent.logs import make_room, telling_line
 from gpupool.agent.ports import NoPortLeft
 from gpupool.agent.processes import Ended, EngineProcess, kill_marked, kill_orphans
 from gpupool.agent.seen import fingerprint
 from gpupool.agent.serving import QUIET_READINGS, Serving
+from gpupool.agent.staging import keep_at_hand
 from gpupool.agent.state import InstanceRecord
 from gpupool.agent.workshop import Workshop
 from gpupool.engines.base import Engine, EngineLoad, why_not_asleep
@@ -143,7 +143,7 @@ class EngineLife:
     def stage(self) -> None:
         """Without a process: keep its weights in the page cache, as near as it gets to sleep."""
         self.enter(Phase.ASLEEP, "It has no process. Its weights are being read into the page cache.")
-        self._reading = asyncio.create_task(self._read_weights(), name=f"stage-{self.instance_id}")
+        self._reading = asyncio.create_task(keep_at_hand(self), name=f"stage-{self.instance_id}")
 
     def stop(self, drain_seconds: float, reason: str) -> None:
         """Ask it to end; a second call can only shorten the draining."""
@@ -355,20 +355,6 @@ class EngineLife:
     def _ready_for(self) -> float:
         since = None if self._serving is None else self._serving.ready_since
         return 0.0 if since is None else self._shop.clock.monotonic() - since
-
-    async def _read_weights(self) -> None:
-        """Keep the artefact's files in the page cache: a start from there reads no disk."""
-        try:
-            path = await asyncio.to_thread(locate, self.record.row.artefact_uri)
-        except (ArtefactMissing, ArtefactUriRefused) as error:
-            self.remark(f"It has no process, and its weights are not here: {error}")
-            return
-        files = page_cache.weight_files(path)
-        await asyncio.to_thread(page_cache.read_in, files, stopped=lambda: self.phase is not Phase.ASLEEP)
-        share = await asyncio.to_thread(page_cache.cached_share, files)
-        if self.phase is Phase.ASLEEP:
-            there = "are in the page cache" if share is None else f"are to {share:.0%} in the page cache"
-            self.remark(f"It has no process. Its weights {there}.")
 
     def enter(self, phase: Phase, reason: str) -> None:
         before = self.phase

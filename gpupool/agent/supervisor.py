@@ -12,8 +12,9 @@ import structlog
 from core.clock import Clock
 from gpupool.agent import engine as engines
 from gpupool.agent.adoption import adopt_all
-from gpupool.agent.guard import MemoryGuard, Reading
+from gpupool.agent.guard import MemoryGuard
 from gpupool.agent.guarded import guarded
+from gpupool.agent.instance_facts import absent, living, used_by
 from gpupool.agent.isolation.launcher import NO_ISOLATION, Isolator
 from gpupool.agent.launcher import PROCESSES, Launcher
 from gpupool.agent.life import EngineLife
@@ -163,15 +164,16 @@ class Supervisor:
     def facts(self) -> list[InstanceFact]:
         """Every engine as it is now, and an answer to every row that asks for one."""
         facts = [
-            _fact(life, self._used_by(life), self._guard.reading(life.instance_id)) for life in self._lives.values()
+            living(life, used_by(life, self._shop.device_use), self._guard.reading(life.instance_id))
+            for life in self._lives.values()
         ]
         for row in (self._rows or {}).values():
             if row.instance_id in self._lives:
                 continue
             if row.state == "stopped":  # the web process waits for this word before it lets the lease go
-                facts.append(_absent(row, Phase.STOPPED, "It does not run on this node."))
+                facts.append(absent(row, Phase.STOPPED, "It does not run on this node."))
             elif row.instance_id in self._ignored:
-                facts.append(_absent(row, Phase.FAILED, self._ignored[row.instance_id]))
+                facts.append(absent(row, Phase.FAILED, self._ignored[row.instance_id]))
         return facts
 
     def loads(self) -> list[EngineLoadFact]:
@@ -329,21 +331,6 @@ class Supervisor:
             for life in self._lives.values()
         ]
 
-    def _used_by(self, life: EngineLife) -> int | None:
-        """Bytes that the engine's processes have of its devices; None where those do not say."""
-        if life.process is None:
-            return None
-        uses = [self._shop.device_use(device) for device in life.record.row.device_ids]
-        if not uses or any(use is None for use in uses):
-            return None
-        family = set(life.process.members())
-        counts = [count for use in uses if use is not None for pid, count in use.items() if pid in family]
-        if any(count is None for count in counts):
-            return None
-        used = sum(count for count in counts if count is not None)
-        life.peak_bytes = max(life.peak_bytes or 0, used)
-        return used
-
     def _ports_in_use(self) -> set[int]:
         used: set[int] = set()
         for life in self._lives.values():
@@ -367,39 +354,3 @@ class Supervisor:
         for life in self._lives.values():
             if life.record.log_path is not None and life.process is not None:
                 trim(Path(life.record.log_path))
-
-
-def _fact(life: EngineLife, device_bytes: int | None, reading: Reading) -> InstanceFact:
-    record, process = life.record, life.process
-    return InstanceFact(
-        instance_id=life.instance_id,
-        state=record.phase,
-        lease_id=record.row.lease_id,
-        fencing_token=record.row.fencing_token,
-        port=record.port if process is not None else None,
-        pid=record.pid,
-        process_started_at=record.process_started_at,
-        reason=record.reason,
-        memory_rss_bytes=process.rss_bytes() if process is not None else None,
-        slots=record.slots,
-        restarts=record.restarts,
-        device_bytes=device_bytes,
-        device_peak_bytes=life.peak_bytes,
-        load_seconds=record.load_seconds,
-        wake_seconds=record.wake_seconds,
-        started_from=record.started_from,
-        last_used_at=record.last_used_at,
-        verified_tenant=record.verified_tenant,
-        guard_state=reading.guard_state,
-        concurrency_cap=reading.cap,
-    )
-
-
-def _absent(row: DesiredInstance, phase: Phase, reason: str) -> InstanceFact:
-    return InstanceFact(
-        instance_id=row.instance_id,
-        state=phase,
-        lease_id=row.lease_id,
-        fencing_token=row.fencing_token,
-        reason=reason,
-    )
