@@ -1,12 +1,14 @@
 """The stream to the web process: refusals, breaks, and what is said on it."""
 
 import asyncio
+from dataclasses import fields
 from pathlib import Path
 
 import psutil
 import pytest
 from structlog.testing import capture_logs
 
+from config.pool_settings import PoolSettings
 from core.tls import web_context
 from gpupool.agent.link import (
     LONGEST_WAIT_SECONDS,
@@ -15,6 +17,7 @@ from gpupool.agent.link import (
     wait_before_attempt,
 )
 from gpupool.agent.node import bind_host
+from gpupool.discovery.base import Device, Inventory
 from gpupool.stream.messages import PROTOCOL
 from tests.doubles.authority import Authority
 from tests.doubles.node_web import FakeWeb, row
@@ -152,3 +155,34 @@ async def test_a_node_with_an_address_serves_there(web: FakeWeb, var_dir: Path) 
         assert fact.pid is not None
         (listening,) = [c for c in psutil.Process(fact.pid).net_connections("tcp") if c.laddr.port == fact.port]
         assert listening.laddr.ip == "0.0.0.0"
+
+
+class Busy:
+    """A GPU whose load is another at every look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def probe(self) -> Inventory:
+        self.looks += 1
+        return Inventory(
+            (Device(stable_id="GPU-1", kind="gpu", vendor="nvidia", name="GPU", utilization=self.looks / 1000),)
+        )
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.shows("R29")
+async def test_readings_are_told_every_second_and_silence_is_measured_in_half_a_minute(var_dir: Path) -> None:
+    async with FakeWeb(heartbeat_seconds=2.0) as web, running_agent(web, var_dir, sources=[Busy()]):
+        await web.until(lambda: bool(web.observed))
+
+        def told() -> set[float | None]:
+            return {device.utilization for one in web.observed for device in one.devices if device.vendor == "nvidia"}
+
+        begun = asyncio.get_running_loop().time()
+        await web.until(lambda: len(told()) >= 3, deadline_seconds=10.0)
+        assert asyncio.get_running_loop().time() - begun < 4.0  # three seconds of readings, and not of heartbeats
+    defaults = {field.name: field.default for field in fields(PoolSettings)}
+    assert defaults["node_unreachable_seconds"] == 30.0

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from core.epochs import Section, current_epoch, read_changes
 from gpupool import services
 from gpupool.models import Device, DeviceEvent, Instance, InstanceState, Node, StoreEvent, StoreRevision
 from gpupool.selectors import list_devices_overview, list_ready_endpoints
@@ -213,3 +214,16 @@ def test_what_a_node_isolates_by_is_told_anew_when_it_changed() -> None:
         report = Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], capabilities=told)
         services.apply_observed(node.pk, node.session, report)
     assert Node.objects.get().capabilities == record
+
+
+@pytest.mark.shows("R34")
+def test_an_event_wakes_the_controller_and_one_that_came_before_does_not() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    report = Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], events=[_event(1)])
+    before = current_epoch(Section.POOL)
+    services.apply_observed(node.pk, node.session, report)
+    changes = read_changes(Section.POOL, after=before, limit=10)
+    assert [change.object_id for change in changes or ()] == [node.pk]
+    after = current_epoch(Section.POOL)
+    services.apply_observed(node.pk, node.session, report)
+    assert current_epoch(Section.POOL) == after
