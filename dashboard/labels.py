@@ -95,6 +95,17 @@ CAPABILITY_MEANINGS: Final[Words] = {
     "request_adapters": _("It takes LoRA adapters with each request."),
     "launch": _("The pool can start it; others are attached by their address."),
 }
+FIT: Final[Words] = {
+    "fits": _("It fits"),
+    "preempts": _("It fits once others have gone"),
+    "waits": _("It waits for room"),
+    "does_not_fit": _("It does not fit"),
+    "chosen": pgettext_lazy("device", "Chosen"),
+    "possible": pgettext_lazy("device", "Possible"),
+    "unfit": pgettext_lazy("device", "Unfit"),
+}
+"""Verdicts of a dry run (gpupool.reads.dry_run), of an instance and of a device."""
+
 SLA_TIERS: Final[Words] = {"gold": _("Gold"), "silver": _("Silver"), "bronze": _("Bronze")}
 PLATFORM_ROLES: Final[Words] = {
     "read_only": _("Platform, read-only"),
@@ -118,6 +129,7 @@ ALL: Final[Mapping[str, Words]] = {
     "tenant": TENANT_STATES,
     "key": KEY_STATES,
     "tier": SLA_TIERS,
+    "fit": FIT,
     "role": TENANT_ROLES,
     "switch": ENGINE_SWITCHES,
     "capability": CAPABILITIES,
@@ -129,6 +141,12 @@ TONES: Final[Mapping[str, str]] = {
     "ok": "good",
     "active": "good",
     "on": "good",
+    "fits": "good",
+    "chosen": "good",
+    "possible": "busy",
+    "preempts": "warn",
+    "waits": "warn",
+    "does_not_fit": "bad",
     "requested": "busy",
     "placing": "busy",
     "staging": "busy",

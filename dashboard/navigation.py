@@ -42,6 +42,7 @@ def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
                 entry(_("Nodes"), "server-2", "console-nodes"),
                 entry(_("Instances"), "cube", "console-instances"),
                 entry(_("Engines"), "stack-2", "console-engines"),
+                entry(_("Will it fit?"), "gauge", "console-fit"),
             ],
         ),
         Group(_("Tenancy"), [entry(_("Tenants"), "building-community", "console-tenants")]),

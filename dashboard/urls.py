@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 from django.views.i18n import set_language
 
 from dashboard.views import home, login
-from dashboard.views.console import attach, engines, instances, nodes, overview, tenants
+from dashboard.views.console import attach, engines, fit, instances, nodes, overview, tenants
 from dashboard.views.portal import keys, members, quickstart, usage
 
 urlpatterns = [
@@ -33,6 +33,7 @@ urlpatterns = [
     path("console/devices/<uuid:device_id>/give-back/", nodes.give_back, name="console-device-back"),
     path("console/engines/", engines.index, name="console-engines"),
     path("console/engines/<str:name>/<str:to>/", engines.switch, name="console-engine-switch"),
+    path("console/fit/", fit.page, name="console-fit"),
     path("console/tenants/", tenants.page, name="console-tenants"),
     path("t/<slug:slug>/", quickstart.page, name="portal-home"),
     path("t/<slug:slug>/keys/", keys.index, name="portal-keys"),

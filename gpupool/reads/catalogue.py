@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from gpupool.models import Adapter, Model, ModelAlias, ModelVersion, TrainingFile
+from gpupool.models import Adapter, Model, ModelAlias, ModelVersion, TrainingFile, VersionState
 from gpupool.policies.manifest import digest, read_manifest
 
 
@@ -79,3 +79,9 @@ def lineage(version: ModelVersion) -> dict[str, Any]:
             for adapter in adapters
         ],
     }
+
+
+def list_launchable_versions() -> QuerySet[ModelVersion]:
+    """Versions that the pool can start, by model and name; not retired ones."""
+    versions = ModelVersion.objects.exclude(artefact_uri="").exclude(state=VersionState.RETIRED)
+    return versions.select_related("model").order_by("model__name", "name")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.utils import timezone
@@ -38,6 +38,10 @@ class Question:
     asked: Asked
     version: ModelVersion | None = None
     memory_bytes: int | None = None
+
+    def with_need(self, **changes: Any) -> "Question":
+        """The same with other fields of the need."""
+        return replace(self, need=replace(self.need, **changes))
 
     @property
     def as_it_is(self) -> bool:
@@ -123,9 +127,9 @@ def answer(question: Question) -> Answer:
     )
 
 
-def of_version(version: ModelVersion, **changes: object) -> Question:
+def of_version(version: ModelVersion, **changes: Any) -> Question:
     """The question about a version; `changes` are fields of Asked that are asked otherwise."""
-    asked = replace(asked_of(version), **changes)  # type: ignore[arg-type]  # names of its fields, checked by who calls
+    asked = replace(asked_of(version), **changes)
     need = replace(need_of(version), devices=asked.devices, kind=asked.device_kind)
     return Question(need=need, asked=asked, version=version)
 
