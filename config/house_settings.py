@@ -118,6 +118,12 @@ class HouseSettings:
     relay_processes: int = setting(
         "GATEHOUSE_RELAY_PROCESSES", "Relay processes that `up` starts.", default=1, minimum=1, maximum=256
     )
+    relay_cpus: str = setting(
+        "GATEHOUSE_RELAY_CPUS",
+        "Processors that relay processes run on, such as 0-7,16-23: those of one NUMA node, whose memory they then use; "
+        "all when empty.",
+        default="",
+    )
     web_host: str = setting("GATEHOUSE_WEB_HOST", "Address the web process listens on.", default="127.0.0.1")
     web_port: int = setting(
         "GATEHOUSE_WEB_PORT", "Port of console, portal and control API.", default=8000, minimum=1, maximum=65535

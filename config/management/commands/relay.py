@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from config.currency import compare_currency
 from config.environment import Environment
+from core.affinity import run_on
 from core.clock import SystemClock
 from core.env import SettingsError
 from gateway.relay.door import Door, DoorLimits
@@ -40,6 +41,10 @@ class Command(BaseCommand):
         host = options["host"] or environment.relay_host
         port = environment.relay_port if options["port"] is None else options["port"]
         compare_currency(environment)
+        try:
+            run_on(environment.relay_cpus, variable="GATEHOUSE_RELAY_CPUS")
+        except SettingsError as error:
+            raise CommandError(f"{error}.") from error
         try:
             listener = listen(host, port, environment.var_dir / "run")
         except AddressUnavailable as error:
