@@ -120,8 +120,8 @@ class HouseSettings:
     )
     relay_cpus: str = setting(
         "GATEHOUSE_RELAY_CPUS",
-        "Processors that relay processes run on, such as 0-7,16-23: those of one NUMA node, whose memory they then use; "
-        "all when empty.",
+        "Processors that relay processes run on, such as 0-7,16-23: those of one NUMA node, whose memory they then "
+        "use; all when empty.",
         default="",
     )
     web_host: str = setting("GATEHOUSE_WEB_HOST", "Address the web process listens on.", default="127.0.0.1")
