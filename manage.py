@@ -12,8 +12,11 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.management import execute_from_command_line
 
+    argv = list(sys.argv)
+    if len(argv) > 1 and not argv[1].startswith("-"):
+        argv[1] = argv[1].replace("-", "_")  # simulate-fleet, as people write it
     try:
-        execute_from_command_line(sys.argv)
+        execute_from_command_line(argv)
     except SettingsError as error:
         sys.exit(f"gatehouse: {error}")
     except ModuleNotFoundError as error:

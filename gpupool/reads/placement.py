@@ -19,6 +19,7 @@ from gpupool.policies.placement import (
     RegionView,
     ReservationView,
 )
+from gpupool.policies.simulated import is_simulated
 from gpupool.policies.topology import LEVELS
 from tenants.models import Limit, Tenant
 from tenants.policies.quota import POOLED
@@ -75,6 +76,7 @@ def need_of(version: ModelVersion) -> Need:
         shape=shape_of(version.request_shape),
         precision=str(version.request_shape.get("precision", "")),
         model=version.model.name,
+        simulated=is_simulated(version.artefact_uri),
     )
 
 

@@ -18,6 +18,14 @@ def of_kind(device: DeviceView, need: Need) -> str | None:
     return None if device.kind == need.kind else f"it is a {device.kind}, not a {need.kind}"
 
 
+def is_as_real(device: DeviceView, need: Need) -> str | None:
+    """Made-up answers are for made-up versions."""
+    simulated = device.node is not None and device.node.simulated
+    if need.simulated is None or simulated == need.simulated:
+        return None
+    return "it is simulated" if simulated else "it is real, and the version is a simulated one"
+
+
 def is_present(device: DeviceView, need: Need) -> str | None:
     return None if device.present else "it is no longer there"
 
@@ -114,6 +122,7 @@ def has_room(device: DeviceView, need: Need) -> str | None:
 
 STANDING: Final[tuple[tuple[str, Filter], ...]] = (
     ("kind", of_kind),
+    ("simulated", is_as_real),
     ("present", is_present),
     ("reachable", is_reachable),
     ("cordoned", takes_new),
@@ -134,6 +143,7 @@ OCCUPANCY: Final[tuple[tuple[str, Filter], ...]] = (("mps", has_mps_clients_left
 
 
 _ONLY_IF: Final[Mapping[str, Callable[[Need], bool]]] = {
+    "simulated": lambda need: need.simulated is not None,
     "tag": lambda need: bool(need.gpu_tag),
     "limit": lambda need: need.mem_limit_bytes is not None,
     "precision": lambda need: bool(need.precision),

@@ -118,6 +118,7 @@ class Need:
     precision: str = ""
     shape: Shape | None = None
     model: str = ""  # its name at the door
+    simulated: bool | None = None  # whether its devices shall be made up; None: it does not matter
 
     @property
     def portion(self) -> Portion:

@@ -1,0 +1,107 @@
+"""`manage.py simulate-fleet`: nodes that are made up, for demonstration and for tests of scale."""
+
+import asyncio
+import json
+import signal
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from config.environment import Environment
+from gpupool.agent.link import NodeRefused
+from gpupool.agent.state import AgentAlreadyRuns
+from gpupool.simulation.fleet import Fleet, FleetSettings, node_names
+from gpupool.simulation.kinds import KINDS
+
+
+class Command(BaseCommand):
+    help = (
+        "Run a fleet of simulated nodes in this one process: agents that speak to the web process, made-up GPUs, and "
+        "engines that compute nothing. Everything of it is marked as simulated."
+    )
+    requires_system_checks = ()
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--nodes", type=int, default=8, help="How many nodes.")
+        parser.add_argument("--gpus", type=int, default=8, help="GPUs of each node.")
+        parser.add_argument("--kind", choices=sorted(KINDS), default="h100", help="What GPUs.")
+        parser.add_argument("--speed", type=float, default=1.0, help="How fast engines load and answer.")
+        parser.add_argument("--traffic", type=float, default=0.3, help="Imagined work of each engine, 0 to 1.")
+        parser.add_argument("--xid-rate", type=float, default=0.0, help="Errors an hour of each GPU.")
+        parser.add_argument("--loss-rate", type=float, default=0.0, help="Losses of power an hour of each node.")
+        parser.add_argument("--outage-seconds", type=float, default=45.0, help="How long a lost node is away.")
+        parser.add_argument("--port-first", type=int, default=30_000, help="First port of the engines; 64 a node.")
+        parser.add_argument("--seed", type=int, default=1, help="Another seed is another course of events.")
+        parser.add_argument("--web-url", help="Address of the web process; GATEHOUSE_PUBLIC_WEB_URL when left out.")
+        parser.add_argument(
+            "--tokens",
+            type=Path,
+            help="JSON file of node tokens by node name. When left out the nodes are made in the database, and tokens "
+            "of nodes that are there already are renewed.",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        environment: Environment = settings.GATEHOUSE
+        if not 1 <= options["nodes"] <= 500 or not 1 <= options["gpus"] <= 16:
+            raise CommandError("A simulated fleet has 1 to 500 nodes of 1 to 16 GPUs.")
+        fleet_settings = FleetSettings(
+            kind=options["kind"],
+            gpus=options["gpus"],
+            web_url=options["web_url"] or environment.public_web_url,
+            var_dir=environment.var_dir / "simulated",
+            port_first=options["port_first"],
+            speed=max(0.01, options["speed"]),
+            traffic=min(1.0, max(0.0, options["traffic"])),
+            xids_an_hour=options["xid_rate"],
+            losses_an_hour=options["loss_rate"],
+            outage_seconds=options["outage_seconds"],
+            seed=options["seed"],
+        )
+        tokens = self._tokens(options["tokens"], node_names(options["kind"], options["nodes"]))
+        try:
+            fleet = Fleet(fleet_settings, tokens)
+            asyncio.run(_run(fleet))
+        except (NodeRefused, AgentAlreadyRuns, ValueError) as error:
+            raise CommandError(str(error)) from error
+
+    def _tokens(self, file: Path | None, names: list[str]) -> dict[str, str]:
+        if file is None:
+            return node_tokens(names)
+        try:
+            given = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise CommandError(f"The tokens in {file} cannot be read: {error}") from error
+        if not isinstance(given, dict) or not all(isinstance(token, str) for token in given.values()):
+            raise CommandError(f"{file} must hold an object of tokens by node name.")
+        return {name: given[name] for name in names if name in given} or given
+
+
+def node_tokens(names: list[str]) -> dict[str, str]:
+    """A fresh token for each name, from the database. Raises CommandError for a real node of such a name."""
+    from gpupool import services
+    from gpupool.models import Node
+    from tenants.actor import SYSTEM
+
+    known = {node.name: node for node in Node.objects.filter(name__in=names)}
+    tokens: dict[str, str] = {}
+    for name in names:
+        node = known.get(name)
+        if node is None:
+            tokens[name] = services.create_node(name, actor=SYSTEM).token
+        elif node.simulated or node.boot_id == "":
+            tokens[name] = services.rotate_node_token(node.pk, actor=SYSTEM).token
+        else:
+            raise CommandError(f"There is a real node {name}: a simulated one cannot take its place.")
+    return tokens
+
+
+async def _run(fleet: Fleet) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await fleet.run(stop)

@@ -1,0 +1,76 @@
+"""A simulated fleet beside the real web process, controller and relay: what is asked for comes up and answers."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from bench.house import House, wait_until
+from bench.rows import make_key, make_tenant
+from gpupool import services
+from gpupool.models import Device, Instance, InstanceState, Node, NodeState
+from tenants.actor import SYSTEM
+from tests.house import house_environ, own_database
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def house(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("fleet")
+    with own_database(django_db_blocker) as database_url:
+        house = House(folder, house_environ(database_url, folder.name))
+        try:
+            yield house
+        finally:
+            house.stop_all()
+
+
+def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_is_marked(house: House) -> None:
+    key = make_key(make_tenant("acme", models=("llama",)), "test")
+    model = services.create_model("llama", actor=SYSTEM)
+    services.create_version(
+        model,
+        name="v1",
+        engine="vllm",
+        artefact_uri="file:///simulated/llama",
+        memory_bytes=20 * GIB,
+        device_kind="gpu",
+        replicas=1,
+        actor=SYSTEM,
+    )
+    first_port = 20_000 + os.getpid() % 5000
+    house.start("web")
+    house.start("controller")
+    house.start("drain")
+    house.start(
+        "simulate-fleet", "--nodes", "2", "--gpus", "2", "--kind", "h100", "--speed", "20", "--traffic", "0",
+        "--port-first", str(first_port), "--web-url", house.web_url,
+    )  # fmt: skip
+    house.start("relay")
+    wait_until(
+        lambda: Instance.objects.filter(state=InstanceState.READY).exists(),
+        f"an instance is ready. {[(i.state, i.state_reason) for i in Instance.objects.all()]}",
+        seconds=40,
+    )
+    assert {(node.name, node.state, node.simulated) for node in Node.objects.all()} == {
+        ("sim-h100-01", NodeState.ONLINE, True),
+        ("sim-h100-02", NodeState.ONLINE, True),
+    }
+    gpus = Device.objects.filter(kind="gpu")
+    assert [(gpu.simulated, gpu.tags) for gpu in gpus] == [(True, ["H100-80GB", "H100"])] * 4
+    assert Device.objects.filter(kind="cpu", simulated=True).count() == 2
+
+    import httpx2 as httpx
+
+    with httpx.Client(base_url=house.relay_url, headers={"authorization": f"Bearer {key.secret}"}, timeout=20) as client:
+        ask = {"model": "llama", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 12}
+        wait_until(lambda: client.post("/v1/chat/completions", json=ask).status_code == 200, "the relay knows it")
+        answer = client.post("/v1/chat/completions", json=ask).json()
+        assert answer["choices"][0]["message"]["content"].startswith("This answer was made up by a simulated engine")
+        streamed = client.post("/v1/chat/completions", json=ask | {"stream": True}).text
+        assert streamed.count("data: ") >= 12
+        assert streamed.rstrip().endswith("data: [DONE]")
