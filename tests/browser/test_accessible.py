@@ -23,6 +23,7 @@ CONSOLE = [
     "/console/instances/attach/",
     "/console/engines/",
     "/console/engines/vllm/off/",
+    "/console/fit/",
     "/console/tenants/",
 ]
 PORTAL = ["/t/acme/", "/t/acme/keys/", "/t/acme/keys/new/", "/t/acme/usage/?range=1h", "/t/empty/usage/"]
