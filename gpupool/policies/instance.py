@@ -46,6 +46,9 @@ HOLDS_PROCESS: Final = frozenset({S.STAGING, S.LOADING, S.WARMING, S.READY, S.AS
 COMING_OR_UP: Final = frozenset({S.REQUESTED, S.PLACING, S.STAGING, S.LOADING, S.WARMING, S.READY, S.ASLEEP})
 """States that count as a replica that is there or on its way."""
 
+UP: Final = frozenset({S.LOADING, S.WARMING, S.READY, S.DRAINING})
+"""States in which its engine has its devices' memory, or takes it now."""
+
 _COMING_UP: Final = frozenset({S.STAGING, S.LOADING, S.WARMING})
 """States that a sample can miss: an agent reports what it sees, not every step."""
 

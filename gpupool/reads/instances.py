@@ -8,11 +8,11 @@ from typing import Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Max, Q, Sum
+from django.db.models import Q, Sum
 
 from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, ModelVersion, VersionState
 from gpupool.policies.asleep_pool import Pooled, PoolRules, Waiting, reuse_ratio
-from gpupool.policies.instance import State
+from gpupool.policies.instance import UP, State
 from gpupool.policies.rollback import Candidate
 from gpupool.policies.tiers import Latency, Tier, Timed, tier_of, wake_latency
 
@@ -32,7 +32,7 @@ class PoolWorld:
 
 def read_pool(now: datetime) -> PoolWorld:
     """Every instance that a tenant acquired, and every one that waits to wake."""
-    asked = Q(pooled=True) | Q(desire=InstanceDesire.RUNNING, state=InstanceState.ASLEEP)
+    asked = Q(pooled=True) | Q(desire=InstanceDesire.RUNNING, lease_id__isnull=False)
     rows = Instance.objects.filter(asked, attached=False).exclude(state=InstanceState.STOPPED)
     instances = list(rows.exclude(desire=InstanceDesire.STOPPED).select_related("version").order_by("pk"))
     leases = _leases(instances)
@@ -40,7 +40,7 @@ def read_pool(now: datetime) -> PoolWorld:
     waiting = [
         Waiting(one.pk, frozenset(lease.device_id for lease in own[one.pk]), one.state_changed_at.timestamp())
         for one in instances
-        if one.state == InstanceState.ASLEEP
+        if State(one.state) not in UP
         and one.desire == InstanceDesire.RUNNING
         and any(lease.memory_bytes < one.version.memory_bytes for lease in own[one.pk])
     ]
@@ -133,7 +133,7 @@ def read_nearness(version_id: UUID | None = None) -> Nearness:
     timed = rows.filter(Q(load_seconds__isnull=False) | Q(wake_seconds__isnull=False)).order_by("-pk")
     columns = timed.values_list("load_seconds", "started_from", "wake_seconds")[:1000]
     latency = wake_latency(Timed(*row) for row in columns)
-    totals = rows.filter(pooled=True).aggregate(all=Sum("acquisitions"), again=Sum("reuses"), newest=Max("pk"))
+    totals = rows.filter(pooled=True).aggregate(all=Sum("acquisitions"), again=Sum("reuses"))
     acquisitions, reuses = totals["all"] or 0, totals["again"] or 0
     return Nearness(
         tiers=tuple(TierReport(tier, counts[tier], latency[tier]) for tier in Tier),
