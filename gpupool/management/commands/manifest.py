@@ -1,7 +1,6 @@
 """`manage.py manifest`: what an artefact on this machine is made of, for the catalogue and to be signed."""
 
 import json
-import sys
 import time
 from argparse import ArgumentParser
 from pathlib import Path
@@ -41,7 +40,8 @@ class Command(BaseCommand):
                 self._speed(path)
             else:
                 check_headers(path)
-                sys.stdout.write(canonical(make_manifest(path)).decode())  # these very bytes are what is signed
+                # These very bytes are what is signed: they end with one line's end.
+                self.stdout.write(canonical(make_manifest(path)).decode(), ending="")
         except (ArtefactMissing, ArtefactUriRefused, BadAdapter, HeaderRefused, TooManyFiles) as error:
             raise CommandError(str(error)) from error
         except OSError as error:
