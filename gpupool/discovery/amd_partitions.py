@@ -95,8 +95,22 @@ def _divided(group: Sequence[Reading], mode: str, count: int, node_id: str) -> I
             links=(),
             processes=() if reading is None else reading.processes,
             telemetry={} if reading is None else reading.telemetry,
-            facts={**whole.facts, **_modes(mode, group), "partition": str(number), "partitions": str(count)},
+            facts={
+                **whole.facts,
+                **_modes(mode, group),
+                "partition": str(number),
+                "partitions": str(count),
+                # How the runtime knows it. What is no UUID of its own is taken by no engine.
+                "uuid": _own_uuid(reading, whole) or f"part {number} of {whole.stable_id}",
+            },
         )
+
+
+def _own_uuid(reading: Reading | None, whole: Device) -> str:
+    """Newer drivers give each part one; older ones show the whole's for all parts, which tells none of them apart."""
+    if reading is None or reading.runtime_id == whole.stable_id:
+        return ""
+    return reading.runtime_id
 
 
 def _whole_memory(group: Sequence[Reading], count: int) -> int | None:

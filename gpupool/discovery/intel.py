@@ -36,16 +36,22 @@ def devices(told: Told, node_id: str) -> Sequence[Device]:
         found[0] = filled(found[0], top)
     between = matrix(told.outputs.get("matrix", ""))
     made: list[Device] = []
-    for reading in found:
+    before = 0
+    for reading in sorted(found, key=lambda reading: reading.pci_address):
         reading.name = reading.name or name_of(reading.device_id)
         reading.architecture = reading.architecture or architecture_of(reading.name, reading.device_id)
-        made.extend(_devices(reading, told, node_id))
+        made.extend(_devices(reading, told, node_id, before))
+        before += reading.tiles or 1
     paths = {reading.pci_address: reading.path for reading in found if reading.pci_address and reading.path}
     return with_pcie(named_links(_with_links(made, between)), paths)
 
 
-def _devices(reading: Reading, told: Told, node_id: str) -> Iterator[Device]:
+def _devices(reading: Reading, told: Told, node_id: str, before: int) -> Iterator[Device]:
+    """The runtime counts tiles in the order of the bus: `before` are those of the cards before this one."""
     device = device_of(reading, node_id)
+    if reading.index is not None:
+        device = replace(device, facts={**device.facts, "tool_number": str(reading.index)})
+    device = replace(device, index=before)
     if reading.memory_bytes is None:
         # It works in the host's memory, or nothing tells how much it has: nothing of it can be claimed.
         yield replace(device, allocatable=False, facts={**device.facts, "memory": "none of its own is known"})
@@ -67,6 +73,7 @@ def _devices(reading: Reading, told: Told, node_id: str) -> Iterator[Device]:
             whole,
             stable_id=f"{device.stable_id}.t{number}",
             name=f"{device.name} tile {number}",
+            index=before + number,
             memory_bytes=each,
             memory_used_bytes=None if tile is None else tile.memory_used_bytes,
             utilization=None if tile is None else tile.utilization,
@@ -90,8 +97,8 @@ def _with_links(made: Sequence[Device], between: Matrix) -> Iterator[Device]:
     """Rows of the matrix are tiles, `GPU 1/0`; a GPU of one tile is its only one."""
     names = {}
     for device in made:
-        if device.allocatable and device.index is not None:
-            names[f"GPU {device.index}/{device.facts.get('tile', '0')}"] = device.stable_id
+        if device.allocatable and "tool_number" in device.facts:
+            names[f"GPU {device.facts['tool_number']}/{device.facts.get('tile', '0')}"] = device.stable_id
     links: dict[str, list[Link]] = {}
     for one, other, kind, lanes in between.links():
         if one in names and other in names:

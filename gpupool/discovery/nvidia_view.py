@@ -12,7 +12,16 @@ from gpupool.discovery.base import Device, DeviceProcess, Link, LinkType, Memory
 from gpupool.discovery.host import host_memory
 from gpupool.discovery.memory_classes import COPY_ONLY, gpu_regions
 from gpupool.discovery.nvidia_reading import GpuReading, NvLinkReading, NvmlReading, XidReading
-from gpupool.discovery.uma import UMA_GPU_SHARE, Unity, machine_model, uma_regions, unified_memory, unity
+from gpupool.discovery.uma import (
+    UMA_GPU_SHARE,
+    Unity,
+    machine_model,
+    tegra_load,
+    tegra_temperature,
+    uma_regions,
+    unified_memory,
+    unity,
+)
 
 _MIG_PROFILE: Final = re.compile(r" MIG (\d+g\.\d+gb\S*)")
 _PCIE_LEVELS: Final[Mapping[str, LinkType]] = {
@@ -77,6 +86,10 @@ def device(
     if claimable is not None and used is not None and used > claimable:
         facts["memory_used_reported_bytes"] = str(used)  # clamped, and said so
         used = claimable
+    utilization, temperature = gpu.utilization, gpu.temperature_celsius
+    if how is Unity.ONE_POOL:  # a Jetson's NVML tells neither
+        utilization = tegra_load(root) if utilization is None else utilization
+        temperature = tegra_temperature(root) if temperature is None else temperature
     telemetry = dict(gpu.telemetry)
     if gpu.memory_reserved_bytes is not None:
         telemetry["memory_reserved_bytes"] = float(gpu.memory_reserved_bytes)
@@ -88,8 +101,8 @@ def device(
         index=gpu.index,
         memory_bytes=claimable,
         memory_used_bytes=used,
-        utilization=gpu.utilization,
-        temperature_celsius=gpu.temperature_celsius,
+        utilization=utilization,
+        temperature_celsius=temperature,
         health="failed" if gpu.trouble else "ok",
         facts={key: value for key, value in facts.items() if value is not None},
         traceable_id=traceable_id(gpu, node_id),

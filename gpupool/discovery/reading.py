@@ -27,6 +27,7 @@ class Reading(msgspec.Struct, kw_only=True):
     index: int | None = None  # the tool's own numbering
     pci_address: str = ""
     unique_id: str = ""  # GPU-8d1457e2c20f59d2: of the chip, the same whoever asks
+    runtime_id: str = ""  # what the compute runtime calls it: of each part of a divided GPU another, if it can
     name: str = ""
     device_id: str = ""  # the PCI device id, 0x74a1
     architecture: str = ""  # gfx942, xe-hpc

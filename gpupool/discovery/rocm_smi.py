@@ -106,12 +106,14 @@ def _agent(block: str) -> Reading | None:
     if values.get("Device Type") != "GPU":
         return None
     bdf = whole(values.get("BDFID"))
+    uuid = words(values.get("Uuid")) if len(values.get("Uuid", "")) > len("GPU-XX") else ""
     size = re.search(r"Segment:\s+GLOBAL;.*\n\s+Size:\s+(\d+)\(", block)
     reading = Reading(
         vendor="amd",
         name=words(values.get("Marketing Name")),
         architecture=words(values.get("Name")),
-        unique_id=words(values.get("Uuid")) if len(values.get("Uuid", "")) > len("GPU-XX") else "",
+        unique_id=uuid,
+        runtime_id=uuid,
         compute_units=whole(values.get("Compute Unit")),
         memory_bytes=None if size is None else int(size[1]) * 1024,
     )

@@ -262,8 +262,8 @@ class Engine:
     """Prompt and answer of one request together, as the pool starts the engine with these arguments; None: the model's
     own, or not known."""
     adapter_rank: Callable[[EngineArgs], int | None] | None = None
-    """The largest rank of a LoRA adapter that it takes as the pool starts it with these arguments, 0 where it takes none;
-    None: whatever the adapter says."""
+    """The largest rank of a LoRA adapter that it takes as the pool starts it with these arguments, 0 where it takes
+    none; None: whatever the adapter says."""
     chat_cap_member: str = "max_tokens"  # what it reads the end of a chat's answer from, and every version knows
     completion_max_default: int | None = None  # the end that completions have by themselves; None: none
     sleeps: Callable[[EngineArgs], bool] | None = None
@@ -326,6 +326,7 @@ def _level_zero(devices: Sequence[GivenDevice]) -> dict[str, str]:
     mask = ",".join(str(device.index) for device in given)
     return {
         "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+        "ZE_FLAT_DEVICE_HIERARCHY": "FLAT",  # each tile is a device, and counts
         "ZE_AFFINITY_MASK": mask,
         "ONEAPI_DEVICE_SELECTOR": "level_zero:gpu",
     }

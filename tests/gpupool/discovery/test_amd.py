@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from gpupool.agent.facts import given_device
 from gpupool.discovery import amd, amd_smi
 from gpupool.discovery.base import Device, DeviceProcess, LinkType
 from gpupool.discovery.drm_files import cards
 from gpupool.discovery.tool_source import Told
+from gpupool.engines.base import EngineArgumentsRefused, device_environment
 from tests.gpupool.discovery.samples import read
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -164,6 +166,22 @@ def test_parts_that_a_tool_does_not_list_are_there_all_the_same() -> None:
     assert len(parts) == 8
     assert {part.memory_bytes for part in parts} == {24 * GIB}
     assert {part.memory_used_bytes for part in parts} == {None}  # 60 GiB are of the whole: whose is not known
+
+
+def test_a_part_is_run_on_only_by_a_name_of_its_own() -> None:
+    """Newer drivers give each part a UUID; of an older one, that of the whole tells no part apart."""
+    agent = "*******\nAgent 2\n*******\n  Name: gfx942\n  Uuid: {uuid}\n  Device Type: GPU\n  BDFID: {bdf}\n"
+    own = {0: "GPU-8d1457e2c20f59d2", 1: "GPU-00000000000000b1"}
+    _, first, second = devices(
+        static=[static(number, bdf=f"0000:26:00.{number}") for number in (0, 1)],
+        partition=[mode(0, 0, "DPX"), mode(1, 1)],
+        rocminfo="".join(agent.format(uuid=uuid, bdf=0x2600 + number) for number, uuid in own.items()),
+    )
+    assert second.facts["uuid"] == "GPU-00000000000000b1"
+    assert first.facts["uuid"] == "part 0 of GPU-8d1457e2c20f59d2"
+    assert device_environment([given_device(second)])["ROCR_VISIBLE_DEVICES"] == "GPU-00000000000000b1"
+    with pytest.raises(EngineArgumentsRefused, match="The UUID of part 0 of GPU-8d1457e2c20f59d2 is not known"):
+        device_environment([given_device(first)])
 
 
 def test_virtual_functions_in_one_slot_are_gpus_of_their_own() -> None:

@@ -117,6 +117,8 @@ def test_tiles_are_allocatable_and_their_whole_is_not() -> None:
         }
     )
     whole, first, second, *others = found
+    # As the runtime counts them where each tile is a device, in the order of the bus.
+    assert [device.index for device in (first, second, others[1], others[2])] == [0, 1, 2, 3]
     assert (whole.allocatable, whole.memory_bytes, len(others)) == (False, 128 * GIB, 3)
     assert whole.telemetry["power_watts"] == 250.0  # of both tiles
     assert whole.utilization == 0.9
