@@ -24,19 +24,23 @@ Threads = Annotated[int, msgspec.Meta(ge=1, le=512)]
 Batch = Annotated[int, msgspec.Meta(ge=32, le=65_536)]
 CacheMib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
 Layers = Annotated[int, msgspec.Meta(ge=-1, le=10_000)]
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Paths = Annotated[str, msgspec.Meta(max_length=8192)]
 
 
 class LlamaCppArgs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`engine_args` of a version that llama.cpp runs."""
 
-    n_ctx: Tokens = 4096  # tokens of context over all slots; each slot has n_ctx / n_parallel
+    n_ctx: Tokens = 2048  # tokens of context over all slots; each slot has n_ctx / n_parallel
     n_parallel: Slots = 2  # slots: requests decoded at the same time
     n_threads: Threads | None = None  # all cores when absent
-    n_batch: Batch | None = None  # tokens of a logical prompt batch
+    n_batch: Batch = 512  # tokens of a logical prompt batch
     n_ubatch: Batch | None = None  # tokens of a physical one
     cache_ram_mib: CacheMib = 0  # host memory for prompts of idle slots; part of the claim, so off by default
     n_gpu_layers: Layers | None = None  # -1: all; with no GPU in the lease, none
+    flash_attention: Literal["auto", "on", "off"] = "auto"  # auto: where the device has it
+    cache_type_k: CacheType = "f16"  # of the KV cache
+    cache_type_v: CacheType = "f16"  # quantised only with flash attention on
     embeddings: bool = False  # without it, /v1/embeddings is refused; with it, chat still works
     pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None  # of embeddings; the model's own when absent
     reranking: bool = False  # /v1/rerank; pooling is then "rank"
@@ -64,7 +68,7 @@ class LlamaCppLaunch:
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         args = parse_args(request.engine_args)
-        on_gpu = any(device.kind == "gpu" for device in request.devices)
+        on_gpu = sum(device.kind == "gpu" for device in request.devices)
         options: dict[str, int | str | None] = {
             "--model": str(request.model_path),
             "--host": request.host,
@@ -77,6 +81,11 @@ class LlamaCppLaunch:
             "--ubatch-size": args.n_ubatch,
             "--cache-ram": args.cache_ram_mib,
             "--gpu-layers": args.n_gpu_layers if on_gpu else 0,
+            "--flash-attn": None if args.flash_attention == "auto" else args.flash_attention,
+            "--cache-type-k": None if args.cache_type_k == "f16" else args.cache_type_k,
+            "--cache-type-v": None if args.cache_type_v == "f16" else args.cache_type_v,
+            # Evenly, as its claims are: by itself llama.cpp gives more to the device with more free memory.
+            "--tensor-split": ",".join("1" * on_gpu) if on_gpu > 1 else None,
             "--pooling": "rank" if args.reranking else args.pooling,
         }
         argv = [request.python, "-m", "gpupool.engines.llamacpp.serve"]
@@ -102,6 +111,10 @@ def parse_args(engine_args: EngineArgs) -> LlamaCppArgs:
         raise EngineArgumentsRefused(
             f"llama.cpp shares n_ctx {args.n_ctx} among n_parallel {args.n_parallel} slots: "
             "under 64 tokens are left for each."
+        )
+    if args.cache_type_v not in ("f32", "f16", "bf16") and args.flash_attention != "on":
+        raise EngineArgumentsRefused(
+            f"llama.cpp keeps values as {args.cache_type_v} only with flash attention: set flash_attention to 'on'."
         )
     if args.reranking and args.pooling not in (None, "rank"):
         raise EngineArgumentsRefused(f"llama.cpp ranks by pooling 'rank', not {args.pooling!r}.")

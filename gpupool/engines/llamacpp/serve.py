@@ -13,6 +13,15 @@ import threading
 
 import xllamacpp
 
+_FLASH_ATTENTION = {
+    "auto": xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "on": xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+_CACHE_TYPES = {
+    name: getattr(xllamacpp.ggml_type, f"GGML_TYPE_{name.upper()}")
+    for name in ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+}
 _POOLING = {
     "none": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_NONE,
     "mean": xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN,
@@ -43,6 +52,12 @@ def main() -> None:
         params.n_batch = options.batch_size
     if options.ubatch_size is not None:
         params.n_ubatch = options.ubatch_size
+    params.flash_attn_type = _FLASH_ATTENTION[options.flash_attn]
+    params.cache_type_k = _CACHE_TYPES[options.cache_type_k]
+    params.cache_type_v = _CACHE_TYPES[options.cache_type_v]
+    if options.tensor_split:
+        split = params.tensor_split
+        params.tensor_split = [*options.tensor_split, *split[len(options.tensor_split) :]]
     params.embedding = options.embeddings
     if options.pooling is not None:
         params.pooling_type = _POOLING[options.pooling]
@@ -80,13 +95,17 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--alias", required=True)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--ctx-size", type=int, default=4096)
+    parser.add_argument("--ctx-size", type=int, default=2048)
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--gpu-layers", type=int, default=-1)
     parser.add_argument("--cache-ram", type=int, default=0)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--ubatch-size", type=int)
+    parser.add_argument("--flash-attn", choices=list(_FLASH_ATTENTION), default="auto")
+    parser.add_argument("--cache-type-k", choices=list(_CACHE_TYPES), default="f16")
+    parser.add_argument("--cache-type-v", choices=list(_CACHE_TYPES), default="f16")
+    parser.add_argument("--tensor-split", type=lambda text: [float(part) for part in text.split(",")], default=[])
     parser.add_argument("--embeddings", action="store_true")
     parser.add_argument("--pooling", choices=list(_POOLING))
     parser.add_argument("--lora", action="append", default=[])

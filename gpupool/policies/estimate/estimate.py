@@ -54,6 +54,7 @@ def estimate(architecture: Architecture, weights: Weights, run: Run) -> Estimate
     Raises CannotEstimate for what the engine would refuse.
     """
     try:
+        _refuse_ragged_heads(architecture, run)
         if not run.on_cards:
             return _on_host(architecture, weights, run)
         if run.by_layer:
@@ -63,6 +64,15 @@ def estimate(architecture: Architecture, weights: Weights, run: Run) -> Estimate
         if isinstance(error, CannotEstimate):
             raise
         raise CannotEstimate(f"Its memory cannot be estimated: {error}.") from error
+
+
+def _refuse_ragged_heads(architecture: Architecture, run: Run) -> None:
+    for kind, length in ((run.key_type, architecture.key_length), (run.value_type, architecture.value_length)):
+        if kind in kv_cache.QUANTISED and length % kv_cache.QUANTISED_BLOCK:
+            raise CannotEstimate(
+                f"A KV cache of type {kind} is in blocks of {kv_cache.QUANTISED_BLOCK}, which do not divide "
+                f"the model's heads of {length}: the engine would not start."
+            )
 
 
 def _cache(run: Run, *, cards: int = 1) -> CachePlan:

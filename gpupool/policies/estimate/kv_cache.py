@@ -25,6 +25,7 @@ CACHE_TYPES: Final[Mapping[str, Fraction]] = {
 """Bytes of one number, scales included."""
 
 QUANTISED: Final = frozenset({"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"})
+QUANTISED_BLOCK: Final = 32  # numbers; heads that it does not divide are not quantised
 _PADDING: Final = 256  # tokens: llama.cpp's caches are multiples of it
 
 

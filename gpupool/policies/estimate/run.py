@@ -6,6 +6,9 @@ from typing import Any, Final
 
 _CACHE_TYPES: Final[Mapping[str, str]] = {"auto": "f16", "float16": "f16", "bfloat16": "bf16", "half": "f16"}
 _DEFAULT_CONTEXT: Final = 4096
+_LLAMACPP_CONTEXT: Final = 2048
+_LLAMACPP_BATCH: Final = 512
+"""Defaults of the llama.cpp room's launch."""
 _VLLM_STEP_TOKENS: Final = 8192  # vLLM's own default for a server on large cards: the larger of its two
 _SGLANG_STEP_TOKENS: Final = 8192
 _TGI_STEP_TOKENS: Final = 4096
@@ -75,7 +78,7 @@ _NEEDS_FLASH: Final = frozenset({"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl
 def _llamacpp(
     args: Mapping[str, Any], *, context: int | None, flash_attention: bool | None, model_context: int | None
 ) -> dict[str, Any]:
-    tokens = context or _number(args, "n_ctx") or _DEFAULT_CONTEXT
+    tokens = context or _number(args, "n_ctx") or _LLAMACPP_CONTEXT
     asked = args.get("flash_attention")
     notes = []
     if flash_attention is None:
@@ -85,7 +88,7 @@ def _llamacpp(
     if model_context and tokens > model_context:
         notes.append(f"The model was made for {model_context} tokens; the cache is counted for {tokens}.")
     layers = _number(args, "n_gpu_layers", least=-1)
-    batch = _number(args, "n_batch") or 2048
+    batch = _number(args, "n_batch") or _LLAMACPP_BATCH
     return {
         "context": tokens,
         "sequences": _number(args, "n_parallel") or 2,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpupool.engines.base import ArtefactRefused, EngineArgs, EngineArgumentsRefused, GivenDevice, LaunchRequest
 from gpupool.engines.llamacpp.gguf import HEAD_BYTES, read_head
-from gpupool.engines.llamacpp.launch import EXIT_ADDRESS_IN_USE, LlamaCppLaunch
+from gpupool.engines.llamacpp.launch import EXIT_ADDRESS_IN_USE, LlamaCppLaunch, parse_args
 from gpupool.engines.llamacpp.wire import LlamaCppWire
 from tests.gpupool.agent.conftest import ROOT, TINY
 
@@ -46,8 +46,31 @@ def test_a_plan_says_how_to_start_it() -> None:
     assert option(plan.argv, "--port") == "21001"
     assert option(plan.argv, "--ctx-size") == "2048"
     assert option(plan.argv, "--threads") == "2"
-    assert option(plan.argv, "--batch-size") is None
     assert (plan.port, plan.slots) == (21_001, 4)
+
+
+@pytest.mark.shows("R81")
+def test_without_arguments_it_has_a_batch_of_512_and_a_context_of_2048() -> None:
+    argv = LlamaCppLaunch().plan(request()).argv
+    assert (option(argv, "--batch-size"), option(argv, "--ctx-size")) == ("512", "2048")
+    for left in ("--flash-attn", "--cache-type-k", "--cache-type-v", "--tensor-split"):
+        assert option(argv, left) is None  # as llama.cpp has it
+
+
+def test_a_quantised_cache_and_flash_attention_are_asked_for() -> None:
+    args = {"flash_attention": "on", "cache_type_k": "q8_0", "cache_type_v": "q4_0"}
+    argv = LlamaCppLaunch().plan(request(engine_args=args)).argv
+    assert [option(argv, name) for name in ("--flash-attn", "--cache-type-k", "--cache-type-v")] == [
+        "on",
+        "q8_0",
+        "q4_0",
+    ]
+    with pytest.raises(EngineArgumentsRefused, match="only with flash attention"):
+        parse_args({"cache_type_v": "q8_0"})
+
+
+def test_several_devices_share_evenly_what_was_claimed_evenly() -> None:
+    assert option(LlamaCppLaunch().plan(request((GPU_A, GPU_B))).argv, "--tensor-split") == "1,1"
 
 
 def test_a_plan_for_embeddings_ranks_and_adapters() -> None:

@@ -80,6 +80,13 @@ def test_an_unknown_cache_type_is_refused_by_name() -> None:
         estimate(from_config(LLAMA_8B), evenly(8 * GIB, 32), run)
 
 
+def test_a_cache_whose_blocks_do_not_divide_the_heads_is_refused_as_the_engine_does() -> None:
+    small = from_config({**LLAMA_8B, "head_dim": 16})
+    run = read_run("llamacpp", {}, cache_type="q8_0", flash_attention=True)
+    with pytest.raises(CannotEstimate, match="heads of 16: the engine would not start"):
+        estimate(small, evenly(8 * GIB, 32), run)
+
+
 def test_values_stay_whole_without_flash_attention() -> None:
     off = read_run("llamacpp", {"flash_attention": "off"}, cache_type="q4_0")
     assert (off.key_type, off.value_type) == ("q4_0", "f16")
