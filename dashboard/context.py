@@ -12,6 +12,7 @@ from dashboard import labels
 from dashboard.access import portal_of
 from dashboard.navigation import Group, account_groups, console_groups, portal_groups
 from dashboard.strings import script_strings
+from gpupool.reads.nodes import simulated_nodes
 from tenants import selectors
 from tenants.models import Tenant, User
 
@@ -34,6 +35,7 @@ class Shell:
     user_name: str = ""
     role: str = ""
     may_read_platform: bool = False
+    simulated: str = ""  # all, some: nodes are made up, and every page of the console says so
     strings: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -77,6 +79,7 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
             user_name=str(user),
             role=platform_role,
             may_read_platform=user.may_read_platform,
+            simulated=simulated_nodes() if user.may_read_platform else "",
             strings=script_strings(),
         )
     }

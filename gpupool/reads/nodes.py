@@ -30,3 +30,11 @@ def get_node(node_id: UUID) -> Node:
 def list_node_devices(node_id: UUID) -> QuerySet[Device]:
     """Devices that the node has or had."""
     return Device.objects.filter(node_id=node_id).select_related("node").order_by("-pk")
+
+
+def simulated_nodes() -> str:
+    """Whether what pages show is made up: `all` nodes are simulated, `some`, or none (empty). One small query."""
+    found = Node.objects.aggregate(nodes=Count("pk"), simulated=Count("pk", filter=Q(simulated=True)))
+    if not found["simulated"]:
+        return ""
+    return "all" if found["simulated"] == found["nodes"] else "some"

@@ -29,6 +29,7 @@ def house(
             house.stop_all()
 
 
+@pytest.mark.slow
 def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_is_marked(house: House) -> None:
     key = make_key(make_tenant("acme", models=("llama",)), "test")
     model = services.create_model("llama", actor=SYSTEM)
