@@ -38,4 +38,5 @@ def readings(told: Told) -> list[Reading]:
     for reading in found:
         reading.name = reading.name or name_of(reading.device_id)
         reading.architecture = reading.architecture or architecture_of(reading.name, reading.device_id)
+        reading.processes = reading.processes or told.processes.get(reading.pci_address, ())
     return [reading for reading in found if reading.index is not None or reading.memory_bytes is not None]

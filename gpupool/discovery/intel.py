@@ -40,6 +40,7 @@ def devices(told: Told, node_id: str) -> Sequence[Device]:
     for reading in sorted(found, key=lambda reading: reading.pci_address):
         reading.name = reading.name or name_of(reading.device_id)
         reading.architecture = reading.architecture or architecture_of(reading.name, reading.device_id)
+        reading.processes = reading.processes or told.processes.get(reading.pci_address, ())
         made.extend(_devices(reading, told, node_id, before))
         before += reading.tiles or 1
     paths = {reading.pci_address: reading.path for reading in found if reading.pci_address and reading.path}

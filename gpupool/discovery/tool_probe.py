@@ -19,6 +19,8 @@ from typing import IO, Final
 
 import msgspec
 
+from gpupool.discovery.base import DeviceProcess
+from gpupool.discovery.drm_clients import clients, processes
 from gpupool.discovery.drm_files import cards
 from gpupool.discovery.tool_plans import PLANS, Command, Plan, follow_ups
 
@@ -29,6 +31,7 @@ _LARGEST_OUTPUT_BYTES: Final = 512 * 1024
 _LARGEST_ANSWER_BYTES: Final = 2 * 1024 * 1024
 _LONGEST_REASON: Final = 300
 _FAILED_PAUSE_SECONDS: Final = 60.0
+_PROCESSES_EVERY_SECONDS: Final = 15.0  # every process's descriptors are looked through
 
 
 class ToolAnswer(msgspec.Struct, kw_only=True):
@@ -37,6 +40,7 @@ class ToolAnswer(msgspec.Struct, kw_only=True):
     outputs: dict[str, str] = {}
     failures: dict[str, str] = {}
     cards: list[dict[str, str]] = []
+    processes: dict[str, tuple[DeviceProcess, ...]] | None = None  # by PCI address; None: not looked since the last
     tools: list[str] = []  # names of those that are installed
 
 
@@ -136,9 +140,13 @@ def main() -> None:
     os.dup2(2, 1)  # nothing else may print into the answers
     plan = PLANS[vendor]
     runner = Runner(plan, vendor, env=os.environ, now=time.monotonic)
+    look_at = 0.0
     for _ in sys.stdin:
         answer = runner.answer()
         answer.cards = cards(root, plan.pci_vendor)
+        if answer.cards and time.monotonic() >= look_at:
+            look_at = time.monotonic() + _PROCESSES_EVERY_SECONDS
+            answer.processes = processes(*clients(root))
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
 

@@ -11,7 +11,7 @@ import msgspec
 
 import gpupool
 from core.clock import Clock
-from gpupool.discovery.base import Device, Inventory
+from gpupool.discovery.base import Device, DeviceProcess, Inventory
 from gpupool.discovery.child import ProbeChild, ProbeMissed
 from gpupool.discovery.host import host_id
 from gpupool.discovery.pci import PciGpu, pci_gpus
@@ -31,6 +31,9 @@ class Told:
 
     outputs: dict[str, str] = field(default_factory=dict)
     cards: list[dict[str, str]] = field(default_factory=list)
+    processes: dict[str, tuple[DeviceProcess, ...]] = field(
+        default_factory=dict
+    )  # by PCI address, as the kernel counts
 
 
 View = Callable[[Told, str], Sequence[Device]]
@@ -112,6 +115,8 @@ class ToolSource:
             self._failures.pop(name, None)
         self._failures.update(answer.failures)
         self._told.cards = answer.cards
+        if answer.processes is not None:
+            self._told.processes = answer.processes
         for name in [name for name in self._told.outputs if name.partition(" ")[0] in self._fleeting]:
             if now - self._told_at[name] > _FORGET_SECONDS:
                 del self._told.outputs[name]
