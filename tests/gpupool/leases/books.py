@@ -1,6 +1,7 @@
 """Books of made-up devices for tests, and stores that fail at the worst moment."""
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from core.clock import SystemClock
@@ -42,7 +43,7 @@ class Forgetful:
         self._store = store
         self.lose: str = ""  # before, after
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def transact(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:

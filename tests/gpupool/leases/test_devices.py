@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -140,7 +141,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_by_who_asks_again_and_not_
     any_store: LeaseStore, lost: str
 ) -> None:
     forgetful = Forgetful(any_store)
-    book = a_book(forgetful)  # type: ignore[arg-type]  # it passes on what it does not know
+    book = a_book(forgetful)
     await settle(a_book(any_store), [facts_of(0)])
     forgetful.lose = lost
     with pytest.raises(StoreUnavailable):
@@ -167,7 +168,7 @@ async def test_a_record_that_names_a_holder_without_a_claim_becomes_unknown_when
         def __init__(self) -> None:
             self.done = False
 
-        def __getattr__(self, name: str) -> object:
+        def __getattr__(self, name: str) -> Any:
             return getattr(any_store, name)
 
         async def transact(self, conditions: object, operations: object) -> Outcome:
@@ -176,7 +177,7 @@ async def test_a_record_that_names_a_holder_without_a_claim_becomes_unknown_when
                 await put(any_store, pool_key(device(0)), stranger)
             return await any_store.transact(conditions, operations)  # type: ignore[arg-type]
 
-    late = a_book(Late())  # type: ignore[arg-type]
+    late = a_book(Late())
     denied = await late.allocate("instance:a", {device(0): Portion(1)}, node_id=NODE, boot_id="first")
     assert isinstance(denied, Denied)
     assert "instance:ghost, who has no claim" in denied.reason
