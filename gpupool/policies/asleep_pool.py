@@ -101,11 +101,12 @@ def _worth(one: Pooled) -> tuple[int, float, UUID]:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """One that was asked to wake, and gave back what it needs to."""
+    """One that was asked to wake and gave back what it needs to; or one that is new and finds no place."""
 
     instance_id: UUID
-    device_ids: frozenset[UUID]
+    device_ids: frozenset[UUID]  # of one that is new, all that it could be on
     since: float
+    new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,10 @@ def keep_pool(
         )
         if victim is not None:
             resting.add(victim)
-        actions.append(ClaimAgain(asked.instance_id, victim))
+        if not asked.new:
+            actions.append(ClaimAgain(asked.instance_id, victim))
+        elif victim is not None:
+            actions.append(LetSleep(victim, "It was idle, and another tenant's instance finds no place."))
     by_device: dict[UUID, list[Pooled]] = {}
     for one in pooled:
         for device in one.device_ids if one.state == State.ASLEEP else ():

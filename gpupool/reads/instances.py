@@ -44,6 +44,12 @@ def read_pool(now: datetime) -> PoolWorld:
         and one.desire == InstanceDesire.RUNNING
         and any(lease.memory_bytes < one.version.memory_bytes for lease in own[one.pk])
     ]
+    anywhere = frozenset(lease.device_id for one in instances if one.pooled for lease in own[one.pk])
+    waiting += [
+        Waiting(one.pk, anywhere, one.state_changed_at.timestamp(), new=True)
+        for one in instances
+        if one.pooled and one.state == InstanceState.REQUESTED and one.reason
+    ]
     default = settings.GATEHOUSE.idle_sleep_seconds
     return PoolWorld(
         pooled=tuple(pooled_view(one, own[one.pk]) for one in instances if one.pooled),

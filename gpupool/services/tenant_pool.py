@@ -53,7 +53,7 @@ def acquire_instance(version_id: UUID, tenant_id: UUID, *, actor: Actor) -> Acqu
             instance, reused = request_instance(version_id, actor=actor, tenant_id=tenant_id, pooled=True), False
     tier = tier_of(State(instance.state), has_process=instance.pid is not None)
     Instance.objects.filter(pk=instance.pk).update(
-        acquisitions=F("acquisitions") + 1, reuses=F("reuses") + reused, last_used_at=timezone.now()
+        acquisitions=F("acquisitions") + 1, reuses=F("reuses") + int(reused), last_used_at=timezone.now()
     )
     record_audit(
         "instance.acquired",
