@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Final
 
 _SLOWLY: Final = 300.0  # what changes with a reboot or by an operator's hand
-_NOW_AND_THEN: Final = 15.0  # what changes by itself; what must be known each second is read from files
+_NOW_AND_THEN: Final = 15.0  # what changes by itself
+_SELDOM: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,11 @@ class Command:
 
     argv: tuple[str, ...]
     every_seconds: float = _NOW_AND_THEN
+
+    def pause(self, *, beside_files: bool) -> float:
+        """Seconds. These tools cost a second of a processor each time: where a driver's files tell of what moves, they
+        are asked seldom."""
+        return max(self.every_seconds, _SELDOM) if beside_files else self.every_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ class Runner:
         self._due: dict[str, float] = {}
         self._outputs: dict[str, str] = {}
         self._first = True
+        self.beside_files = False  # whether the driver's files tell of its cards
 
     def answer(self) -> ToolAnswer:
         """What has been printed since the last answer; the first one waits for the tools a while."""
@@ -88,7 +89,7 @@ class Runner:
         for name, command in commands.items():
             if name in self._runs or self._now() < self._due.get(name, 0.0):
                 continue
-            self._due[name] = self._now() + command.every_seconds
+            self._due[name] = self._now() + command.pause(beside_files=self.beside_files)
             out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - closed when it has ended
             try:
                 process = subprocess.Popen(
@@ -142,8 +143,10 @@ def main() -> None:
     runner = Runner(plan, vendor, env=os.environ, now=time.monotonic)
     look_at = 0.0
     for _ in sys.stdin:
+        found = cards(root, plan.pci_vendor)
+        runner.beside_files = bool(found)
         answer = runner.answer()
-        answer.cards = cards(root, plan.pci_vendor)
+        answer.cards = found
         if answer.cards and time.monotonic() >= look_at:
             look_at = time.monotonic() + _PROCESSES_EVERY_SECONDS
             answer.processes = processes(*clients(root))

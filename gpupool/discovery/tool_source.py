@@ -20,7 +20,7 @@ from gpupool.discovery.tool_plans import PLANS
 from gpupool.discovery.tool_probe import ToolAnswer
 
 _LOOK_AGAIN_SECONDS: Final = 60.0
-_FORGET_SECONDS: Final = 60.0  # readings of a tool that has said nothing since
+_FORGET_SECONDS: Final = 150.0  # readings of a tool that has said nothing since
 _CODE_ROOT: Final = str(Path(gpupool.__file__).resolve().parent.parent)
 _MORE_PATHS: Final = ("/opt/rocm/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 

@@ -170,6 +170,18 @@ def test_a_hanging_tool_is_killed_after_its_time_and_never_runs_twice(tmp_path: 
     assert time.monotonic() - began < 5
 
 
+def test_a_tool_is_asked_seldom_where_files_tell_of_what_moves(bin_dir: Path, tmp_path: Path) -> None:
+    tool(bin_dir, "rocm-smi", f"echo run >> {tmp_path}/runs; echo '{{}}'")
+    now = Time()
+    made = runner(bin_dir, now)
+    made.beside_files = True
+    runs = tmp_path / "runs"
+    for second, expected in ((0.0, 1), (16.0, 1), (59.0, 1), (61.0, 2)):
+        now.value = second
+        wait_until(lambda: not made.answer().outputs and not made._runs, "the tool did not end")
+        assert runs.read_text().count("run") == expected
+
+
 def test_an_output_with_an_error_code_still_counts(bin_dir: Path) -> None:
     tool(bin_dir, "rocm-smi", "echo '{\"card0\": {}}'; echo 'broken pipe' >&2; exit 1")
     made = runner(bin_dir, Time())
