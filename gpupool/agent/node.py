@@ -15,6 +15,7 @@ import structlog
 
 from core.clock import Clock, SystemClock
 from gpupool.agent.ability import Ability
+from gpupool.agent.actions import ActionRunner
 from gpupool.agent.devices import device_at, merge
 from gpupool.agent.events import EventBuffer
 from gpupool.agent.facts import device_fact, given_device
@@ -32,6 +33,7 @@ from gpupool.agent.workshop import Timings
 from gpupool.discovery.base import Device, DeviceSource, Inventory, Noticed
 from gpupool.discovery.host import cpu_model
 from gpupool.engines.base import GivenDevice
+from gpupool.policies.oom_guard import Rules as GuardRules
 from gpupool.policies.tenant_switch import switch_key, token_digest
 from gpupool.stream.messages import PROTOCOL, Desired, DeviceFact, Hello, Observed
 
@@ -60,6 +62,8 @@ class NodeSettings:
     simulated: bool = False  # its devices are made up: that is told, and this machine is not looked at for what it can
     boot_id: str = ""  # of a simulated node; a real one has its machine's
     timings: Timings = field(default_factory=Timings)
+    guard_rules: GuardRules = field(default_factory=GuardRules)
+    reboot_command: tuple[str, ...] = ("systemctl", "reboot")
 
 
 class NodeAgent:
@@ -106,6 +110,15 @@ class NodeAgent:
             notice=self.notice,
             on_change=self._changed.set,
             timings=settings.timings,
+            guard_rules=settings.guard_rules,
+        )
+        self._actions = ActionRunner(
+            path=self._state.path / "actions.json",
+            devices=self._devices,
+            owners=self._supervisor.owners,
+            on_change=self._changed.set,
+            reboot_command=settings.reboot_command,
+            clock=self._clock,
         )
         self._watch = IsolationWatch(
             running=self._supervisor.running,
@@ -133,6 +146,7 @@ class NodeAgent:
         """
         self._state.open()
         self._events.load()
+        self._actions.load()
         tasks: list[asyncio.Task[None]] = []
         try:
             looks = [asyncio.Event() for _ in self._sources]
@@ -142,7 +156,7 @@ class NodeAgent:
             supervising = asyncio.create_task(self._supervisor.run())
             stopping = asyncio.create_task(_wait(stop))
             work = (self._speak(looks), self._keep_telling(), self._keep_able(), self._watch.run())
-            tasks += [supervising, stopping, *map(asyncio.create_task, work)]
+            tasks += [supervising, stopping, *map(asyncio.create_task, (*work, self._actions.run()))]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # raises what ended it
@@ -245,6 +259,7 @@ class NodeAgent:
 
     def _on_desired(self, desired: Desired) -> None:
         self._supervisor.set_desired(desired.instances)
+        self._actions.set_wanted(desired.actions)
         if self._events.acknowledge(desired.event_sequence):
             self._changed.set()
 
@@ -275,6 +290,7 @@ class NodeAgent:
             devices=self._device_facts(),
             instances=self._supervisor.facts(),
             load=self._supervisor.loads(),
+            actions=self._actions.facts(),
             events=self._events.to_tell(now=self._clock.monotonic()),
             capabilities=self._ability.told_if_new(),
         )

@@ -4,6 +4,7 @@ import asyncio
 import os
 import platform
 import re
+import shlex
 import signal
 import ssl
 from argparse import ArgumentParser
@@ -31,6 +32,7 @@ from gpupool.discovery.host import HostSource
 from gpupool.discovery.intel import intel_source
 from gpupool.discovery.nvidia import nvidia_source
 from gpupool.discovery.pci_source import PciSource
+from gpupool.policies.oom_guard import Rules as GuardRules
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
@@ -68,6 +70,12 @@ class Command(BaseCommand):
             kernel_log=None if environment.kernel_log == "none" else Path(environment.kernel_log),
             tls=_tls(environment),
             timings=Timings(load_deadline=environment.load_deadline_seconds),
+            guard_rules=GuardRules(
+                signal_share=environment.guard_signal_share,
+                evict_share=environment.guard_evict_share,
+                growth_bytes=environment.guard_growth_bytes,
+            ),
+            reboot_command=_command(environment.healing_reboot_command),
         )
         try:
             asyncio.run(_run(node_settings, environment.host_memory_share, environment.dcgm_url))
@@ -75,6 +83,16 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"The agent cannot use {environment.var_dir}: {error}.") from error
+
+
+def _command(line: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise CommandError(f"GATEHOUSE_HEALING_REBOOT_COMMAND={line!r} cannot be read: {error}.") from error
+    if not words:
+        raise CommandError("GATEHOUSE_HEALING_REBOOT_COMMAND is empty: say how this node is restarted.")
+    return words
 
 
 def _tls(environment: Environment) -> ssl.SSLContext | None:
