@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from gpupool import selectors as pool
-from gpupool.models import Instance, InstanceState, Model
+from gpupool.models import Instance, InstanceState, Model, ModelVersion, VersionState
 from tenants.models import ApiKey, Grant, GrantEffect, Membership, PrincipalKind, Tenant
 
 
@@ -46,6 +46,7 @@ class PortalModel:
     name: str
     description: str
     ready: int
+    aliases: tuple[str, ...] = ()
 
 
 def list_portal_models(tenant: Tenant) -> list[PortalModel]:
@@ -57,15 +58,25 @@ def list_portal_models(tenant: Tenant) -> list[PortalModel]:
         )
     )
     grants = [grant for grant in grants if {"infer", "*"} & set(grant.actions)]
-    ready = Q(versions__instances__state=InstanceState.READY) & ~Q(
-        versions__instances__engine__in=pool.switched_off_engines()
-    )
+    mine = Q(versions__tenant_id__isnull=True) | Q(versions__tenant_id=tenant.pk)
+    bound = Q(versions__instances__tenant_id__isnull=True) | Q(versions__instances__tenant_id=tenant.pk)
+    off = Q(versions__instances__engine__in=pool.switched_off_engines())
+    serving = Q(versions__state=VersionState.SERVING)
+    ready = Q(versions__instances__state=InstanceState.READY) & serving & mine & bound & ~off
+    served = ModelVersion.objects.filter(model=OuterRef("pk"), state=VersionState.SERVING)
+    served_to_it = served.filter(Q(tenant_id__isnull=True) | Q(tenant_id=tenant.pk))
     models = (
         Model.objects.filter(Q(tenant_id__isnull=True) | Q(tenant_id=tenant.pk))
+        .filter(~Exists(served) | Exists(served_to_it))  # else it is there by others' own versions alone
         .annotate(ready=Count("versions__instances", filter=ready))
+        .prefetch_related("aliases")
         .order_by("name")
     )
-    return [PortalModel(m.name, m.description, m.ready) for m in models if _granted(m.name, grants)]
+    return [
+        PortalModel(m.name, m.description, m.ready, tuple(sorted(alias.name for alias in m.aliases.all())))
+        for m in models
+        if _granted(m.name, grants)
+    ]
 
 
 def _granted(name: str, grants: Iterable[Grant]) -> bool:

@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.views.portal import usage as usage_page
+from gpupool.services.aliases import create_alias
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import Tenant, TenantRole, User
@@ -133,3 +134,17 @@ def test_switcher_lists_own_tenants_only(client: Client, acme: Tenant) -> None:
     text = client.get("/t/acme/").content.decode()
     assert 'href="/t/bank/"' in text
     assert "zebra" not in text.lower()
+
+
+def test_a_models_other_names_are_told_and_those_of_others_versions_are_not(client: Client, acme: Tenant) -> None:
+    made = pool()
+    create_alias(made.version.model_id, "qwen-latest", actor=SYSTEM)
+    page = client.get("/t/acme/")
+    assert page.context["models"][0].aliases == ("qwen-latest",)
+    assert "Also called qwen-latest" in page.content.decode()
+    made.version.tenant_id = tenant("bank").pk
+    made.version.save()
+    assert client.get("/t/acme/").context["models"] == []
+    made.version.tenant_id = acme.pk
+    made.version.save()
+    assert client.get("/t/acme/").context["models"][0].ready == 1
