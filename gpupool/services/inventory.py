@@ -12,15 +12,16 @@ from django.utils import timezone
 
 from core.epochs import Section
 from core.ids import uuid7
-from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, Node, NodeState
+from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, Node, NodeState
 from gpupool.policies.instance import HOLDS_PROCESS, IllegalTransition, State, held_back, observed_target
 from gpupool.services.changes import Changes
 from gpupool.services.claims import release
+from gpupool.services.device_rows import apply_devices
 from gpupool.services.healing import apply_action_facts, end_reboots, record_events
 from gpupool.services.instances import move
 from gpupool.services.observation import barrier, devices_in_trouble, measure, observed_members
 from gpupool.services.resizing import give_back
-from gpupool.stream.messages import DeviceFact, EngineLoadFact, Hello, InstanceFact, Observed
+from gpupool.stream.messages import EngineLoadFact, Hello, InstanceFact, Observed
 from tenants.actor import Actor, node_actor
 from tenants.services import record_audit
 
@@ -60,7 +61,7 @@ def apply_hello(node_id: UUID, hello: Hello) -> Intake:
         record_audit("node.rebooted", subject=node, actor=actor, after={"boot_id": hello.boot_id})
         _end_last_boot(node, hello.instances, actor=actor, changes=changes)
         end_reboots(node, actor=actor, changes=changes)
-    _apply_devices(node, hello.devices, actor=actor, changes=changes, now=now)
+    apply_devices(node, hello.devices, actor=actor, changes=changes, now=now)
     orphans = _apply_instances(node, hello.instances, actor=actor, changes=changes, now=now)
     changes.publish()
     return Intake(node.session_id, orphans)
@@ -75,10 +76,12 @@ def apply_observed(node_id: UUID, session_id: UUID, observed: Observed) -> Intak
     actor, changes, now = node_actor(node.pk), Changes(), timezone.now()
     node.last_seen_at = now
     _bring_online(node, actor=actor, changes=changes)
+    fields = ["last_seen_at", "state"]
     if observed.capabilities:
         node.capabilities = dict(observed.capabilities)
-    node.save(update_fields=["last_seen_at", "state", "capabilities"])
-    _apply_devices(node, observed.devices, actor=actor, changes=changes, now=now)
+        fields.append("capabilities")
+    node.save(update_fields=fields)
+    apply_devices(node, observed.devices, actor=actor, changes=changes, now=now)
     orphans = _apply_instances(node, observed.instances, actor=actor, changes=changes, now=now)
     _apply_load(node, observed.load)
     if record_events(node, observed.events):
@@ -115,71 +118,6 @@ def _end_last_boot(node: Node, reported: Sequence[InstanceFact], *, actor: Actor
             lease.save(update_fields=["boot_id"])
         else:
             release(lease, actor=actor, reason="the node was restarted", changes=changes)
-
-
-def _apply_devices(node: Node, facts: Sequence[DeviceFact], *, actor: Actor, changes: Changes, now: datetime) -> None:
-    known = {device.stable_id: device for device in Device.objects.filter(node=node)}
-    touched: list[Device] = []
-    for fact in facts:
-        device = known.pop(fact.stable_id, None)
-        if device is None:
-            device = Device(node=node, stable_id=fact.stable_id, kind=fact.kind, vendor=fact.vendor, name=fact.name)
-            _copy_fact(device, fact, now)
-            device.save(force_insert=True)
-            record_audit(
-                "device.discovered",
-                subject=device,
-                actor=actor,
-                after={"device": fact.stable_id, "memory_bytes": fact.memory_bytes},
-            )
-            changes.add(Section.POOL, device.pk)
-            continue
-        before = _standing(device)
-        _copy_fact(device, fact, now)
-        _note_standing(device, before, actor=actor, changes=changes)
-        touched.append(device)
-    for device in known.values():
-        if device.present:
-            before = _standing(device)
-            device.present, device.health, device.memory_used_bytes = False, "unknown", None
-            device.utilization, device.temperature_celsius = None, None
-            device.telemetry, device.processes = {}, []
-            _note_standing(device, before, actor=actor, changes=changes)
-            touched.append(device)
-    Device.objects.bulk_update(touched, _DEVICE_FIELDS)
-
-
-_DEVICE_FIELDS = [
-    "kind", "vendor", "name", "index", "memory_bytes", "memory_used_bytes", "utilization", "temperature_celsius",
-    "health", "facts", "present", "observed_at", "traceable_id", "allocatable", "partition_of", "tags", "regions",
-    "capability", "links", "processes", "telemetry", "simulated",
-]  # fmt: skip
-
-
-def _copy_fact(device: Device, fact: DeviceFact, now: datetime) -> None:
-    device.kind, device.vendor, device.name, device.index = fact.kind, fact.vendor, fact.name, fact.index
-    device.memory_bytes, device.memory_used_bytes = fact.memory_bytes, fact.memory_used_bytes
-    device.utilization, device.temperature_celsius = fact.utilization, fact.temperature_celsius
-    device.health, device.facts, device.present, device.observed_at = fact.health, dict(fact.facts), True, now
-    device.traceable_id, device.allocatable, device.partition_of = (
-        fact.traceable_id,
-        fact.allocatable,
-        fact.partition_of,
-    )
-    device.tags, device.regions, device.links = list(fact.tags), list(fact.regions), list(fact.links)
-    device.capability, device.telemetry = dict(fact.capability), dict(fact.telemetry)
-    device.processes, device.simulated = list(fact.processes), device.node.simulated
-
-
-def _standing(device: Device) -> dict[str, object]:
-    return {"memory_bytes": device.memory_bytes, "health": device.health, "present": device.present}
-
-
-def _note_standing(device: Device, before: dict[str, object], *, actor: Actor, changes: Changes) -> None:
-    after = _standing(device)
-    if before != after:
-        record_audit("device.state_changed", subject=device, actor=actor, before=before, after=after)
-        changes.add(Section.POOL, device.pk)
 
 
 def _locked_instances(node: Node) -> list[Instance]:
