@@ -30,6 +30,7 @@ from gpupool.leases.tokens import settle_base
 from gpupool.policies.instance import State
 from gpupool.policies.probe import Health, after_probe, probed_state
 from gpupool.policies.reconcile import Plan, Rules, reconcile
+from gpupool.reads.unleased import Unleased, list_unleased
 from tenants.actor import SYSTEM
 
 logger = structlog.get_logger(__name__)
@@ -68,6 +69,7 @@ class Controller:
         self._leader = LeaderLease(store, name=LEADER_NAME, identity=identity, ttl_seconds=lease_seconds, clock=clock)
         self._health: dict[UUID, Health] = {}  # of attached engines, by their probes
         self._braked = False
+        self._unleased: list[Unleased] = []
         self._stirred = asyncio.Event()  # somebody else has written in the store
 
     async def run(self) -> None:
@@ -156,7 +158,7 @@ class Controller:
                     wall = self._clock.now().timestamp()
                     due_at = float("inf") if plan.wake_at is None else now + max(0.0, plan.wake_at - wall)
                 if now - swept_at >= self._resync_seconds:  # also where so much happens that no look is a resync
-                    await _in_thread(lambda: services.sweep_claims(actor=SYSTEM, fence=fence))
+                    await self._sweep(fence)
                     swept_at = now
                 blind = False
             except (Error, StoreUnavailable) as error:
@@ -165,6 +167,14 @@ class Controller:
                     logger.warning("controller_cannot_see", error=str(error))
                 blind = True
             await asyncio.sleep(self._poll_seconds)
+
+    async def _sweep(self, fence: Fence) -> None:
+        """Against reality: claims without a holder end, processes without a claim are reported."""
+        await _in_thread(lambda: services.sweep_claims(actor=SYSTEM, fence=fence))
+        unleased = await _in_thread(list_unleased)
+        if unleased != self._unleased:
+            logger.warning("running_without_a_claim", devices=[str(one) for one in unleased])
+        self._unleased = unleased
 
     async def _reconcile_once(self, fence: Fence, keeper: BookKeeper) -> tuple[Plan, frozenset[UUID]]:
         """One look and all that follows from it; returns the plan and the nodes that were alive."""
