@@ -174,8 +174,9 @@ def _apply_instance(
         if {"host", "port", "slots"} & set(changed):
             changes.add(Section.ENDPOINTS, instance.pk)
     try:
-        move(instance, target, reason=bar or fact.reason, actor=actor, changes=changes, now=now)
-        if target == State.ASLEEP and instance.desire == InstanceDesire.ASLEEP:
+        moved = move(instance, target, reason=bar or fact.reason, actor=actor, changes=changes, now=now)
+        news = moved or {"device_bytes", "pid"} & set(changed)
+        if news and target == State.ASLEEP and instance.desire == InstanceDesire.ASLEEP:
             give_back(instance, actor=actor, changes=changes)
     except IllegalTransition as error:
         logger.warning("illegal_report", node=node.name, instance=str(instance.pk), error=str(error))

@@ -12,6 +12,7 @@ from gpupool.models import Instance, InstanceDesire, InstanceState
 from gpupool.policies.instance import COMING_OR_UP, State
 from gpupool.services.changes import Changes
 from gpupool.services.instances import lock_instance
+from gpupool.services.resizing import give_back
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -40,7 +41,11 @@ def sleep_instance(
     if why_not and not staged:
         raise InvalidInput("instance", f"{why_not} It can be staged: ended, with its weights kept in memory.")
     reason = reason or ("It is ended and its weights kept in memory." if why_not else "")
-    _wish(instance, InstanceDesire.ASLEEP, "instance.sleep_requested", reason, actor=actor)
+    changes = Changes()
+    _wish(instance, InstanceDesire.ASLEEP, "instance.sleep_requested", reason, actor=actor, changes=changes)
+    if instance.state == InstanceState.ASLEEP:  # it was about to wake
+        give_back(instance, actor=actor, changes=changes)
+    changes.publish()
     return instance
 
 
@@ -56,7 +61,9 @@ def wake_instance(instance_id: UUID, *, actor: Actor, reason: str = "", fence: F
     if instance.desire == InstanceDesire.STOPPED:
         raise InvalidInput("instance", "It was stopped. Start another in its place.")
     if instance.desire == InstanceDesire.ASLEEP:
-        _wish(instance, InstanceDesire.RUNNING, "instance.wake_requested", reason, actor=actor)
+        changes = Changes()
+        _wish(instance, InstanceDesire.RUNNING, "instance.wake_requested", reason, actor=actor, changes=changes)
+        changes.publish()
     return instance
 
 
@@ -68,7 +75,9 @@ def why_it_cannot_sleep(instance: Instance) -> str:
         return str(error)
 
 
-def _wish(instance: Instance, desire: InstanceDesire, action: str, reason: str, *, actor: Actor) -> None:
+def _wish(
+    instance: Instance, desire: InstanceDesire, action: str, reason: str, *, actor: Actor, changes: Changes
+) -> None:
     before, instance.desire = instance.desire, desire
     instance.save(update_fields=["desire"])
     record_audit(
@@ -79,14 +88,7 @@ def _wish(instance: Instance, desire: InstanceDesire, action: str, reason: str, 
         before={"desire": before, "state": instance.state},
         after={"desire": desire, "reason": reason},
     )
-    changes = Changes()
     if instance.node_id is not None:
         changes.add(Section.DESIRED, instance.node_id)
     changes.add(Section.ENDPOINTS, instance.pk)
     changes.add(Section.POOL, instance.pk)
-    changes.publish()
-
-
-def is_awake(instance: Instance) -> bool:
-    """Whether it serves, or would without being woken."""
-    return instance.desire == InstanceDesire.RUNNING and instance.state != InstanceState.ASLEEP
