@@ -135,7 +135,7 @@ def _claim(row: Lease, instance: Instance | None) -> ClaimView:
         share=row.share,
         whole=row.whole,
         tenant_id=row.tenant_id,
-        priority=max(instance.priority, instance.version.priority),
+        priority=instance.priority,
         since=row.claimed_at.timestamp(),
         leaving=instance.desire == InstanceDesire.STOPPED,
         mps_clients=isolation.mps_clients if isolation.mps else 0,

@@ -3,7 +3,6 @@
 An allocator gives the same bytes to one step after the other, so of the steps of a pass the largest counts.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from gpupool.policies.estimate.architecture import Architecture
@@ -22,15 +21,6 @@ _VOCABULARY_ENTRY_BYTES: Final = 200  # tokens, scores, and their maps in the ho
 _COPIES: Final = 4  # of what goes in, where several cards work as a pipeline
 _F32: Final = 4
 _F16: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Buffers:
-    """Bytes on one card: `compute` of passes, `graphs` captured, `context` of driver and libraries."""
-
-    compute: int
-    graphs: int = 0
-    context: int = 0
 
 
 def llamacpp_compute(

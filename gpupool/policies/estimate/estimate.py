@@ -1,6 +1,5 @@
 """The estimate: what each card and the host must hold, in parts that can be shown."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpupool.policies.estimate import buffers, kv_cache
@@ -182,10 +181,3 @@ def _at_least_the_file(made: Estimate, weights: Weights) -> Estimate:
         return made
     each = -(-short // len(made.cards))
     return replace(made, cards=tuple(replace(card, context=card.context + each) for card in made.cards))
-
-
-def fits_each(made: Estimate, free_bytes: Sequence[int]) -> tuple[bool, ...]:
-    """Whether each card fits where it would go, the largest part onto the device with the most room."""
-    parts = sorted((card.total for card in made.cards), reverse=True)
-    rooms = sorted(free_bytes, reverse=True)
-    return tuple(part <= room for part, room in zip(parts, rooms, strict=False)) + (False,) * (len(parts) - len(rooms))

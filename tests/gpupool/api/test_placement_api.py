@@ -65,7 +65,7 @@ def test_it_says_where_and_of_what_the_estimate_is_made(operator: APIClient, art
 def test_what_is_asked_otherwise_is_estimated_anew(operator: APIClient, artefact: str) -> None:
     an_online_node(a_device("gpu-0"))
     body = {"engine": "llamacpp", "artefact_uri": artefact, "context_tokens": 32768, "flash_attention": True}
-    asked = ({}, {"cache_type": "q8_0"}, {"devices": 2}, {"context_tokens": 1024})
+    asked: list[dict[str, Any]] = [{}, {"cache_type": "q8_0"}, {"devices": 2}, {"context_tokens": 1024}]
     sizes = [ask(operator, **{**body, **more})["memory_bytes"] for more in asked]
     assert sizes[0] > sizes[1] > sizes[3]
     assert sizes[0] > sizes[2]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from gpupool.engines.registry import get_engine
 from gpupool.policies.estimate import CannotEstimate, Measured, Weights, correct, estimate, from_config, read_run
 from gpupool.policies.estimate.architecture import Architecture, from_gguf
-from gpupool.policies.estimate.estimate import fits_each
 from gpupool.policies.estimate.kv_cache import CachePlan, all_layers_bytes, layer_tokens, token_bytes
 from gpupool.policies.estimate.measured import cache_bytes
 from gpupool.policies.estimate.spread import deal_layers
@@ -192,13 +191,6 @@ def test_weights_by_the_names_of_both_worlds() -> None:
     assert (tied.total_bytes, tied.output_on_card_bytes) == (17, 11)
     with pytest.raises(ValueError, match="no tensors"):
         from_tensors([], 2)
-
-
-def test_each_card_is_held_against_its_own_room() -> None:
-    made = estimate(from_config(LLAMA_8B), evenly(16 * GIB, 32), read_run("llamacpp", {}, cards=2))
-    assert fits_each(made, (20 * GIB, 20 * GIB)) == (True, True)
-    assert fits_each(made, (20 * GIB, 4 * GIB)) == (True, False)
-    assert fits_each(made, (20 * GIB,)) == (True, False)
 
 
 # Measured
