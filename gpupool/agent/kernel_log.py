@@ -1,7 +1,7 @@
 """Follows the kernel's log as one more source: without a thread, and without ever waiting for it.
 
-The place up to which it was read is kept, so that an agent that starts anew tells of no error a second time; on the
-first start of a boot, the log is read from its beginning.
+The place up to which it was read is kept, so that an agent that starts anew tells of no error a second time. Without
+one, what is older than an hour is passed over.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from core.clock import Clock
 from gpupool.agent.state import replace_file
-from gpupool.discovery.base import Inventory
+from gpupool.discovery.base import Inventory, Noticed
 from gpupool.discovery.kernel_lines import parse_line
 from gpupool.discovery.kernel_log import KernelLog
 
@@ -28,6 +29,7 @@ DEVICE: Final = Path("/dev/kmsg")
 _MOST_RECORDS: Final = 2000  # of one look; the rest is read at the next
 _LARGEST_RECORD: Final = 8192  # the kernel's own bound, with what it prints of its keys
 _LOOK_AGAIN_SECONDS: Final = 60.0
+_OLDEST_SECONDS: Final = 3600.0  # of what a first look tells: nobody shall act on last month's errors
 
 
 class _Place(msgspec.Struct, kw_only=True):
@@ -63,6 +65,9 @@ class KernelLogSource:
         self._not_before = 0.0
         self._unsaved = False
         self._said = ""
+        self._drained = False
+        self._read_until: float | None = None  # the moment up to which everything has been read
+        self._resumed = False  # an agent of this boot has read it before
 
     @property
     def away(self) -> str:
@@ -81,14 +86,24 @@ class KernelLogSource:
         except OSError as error:
             self._give_up(f"The kernel's log {self._path} cannot be read: {error.strerror}.")
             return Inventory()
+        timed = [self._timed(one, now) for one in noticed]
+        self._read_until = now if self._drained else None
         self._unsaved |= bool(noticed)
-        return Inventory(noticed=noticed)
+        return Inventory(noticed=tuple(one for one in timed if self._resumed or one.at >= now - _OLDEST_SECONDS))
 
     async def close(self) -> None:
         self._save()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def _timed(self, noticed: Noticed, now: float) -> Noticed:
+        """Its moment, as far as it can be told better: what the last look has not seen was written since.
+
+        The kernel's clock is not set right by any other, and is minutes off after some weeks.
+        """
+        earliest = 0.0 if self._read_until is None else self._read_until
+        return replace(noticed, at=min(max(noticed.at, earliest), now))
 
     def _begin(self, now: float) -> bool:
         if self._clock.monotonic() < self._not_before:
@@ -122,10 +137,12 @@ class KernelLogSource:
     def _ring_records(self, fd: int) -> Iterator[str]:
         """One read is one record; none is waited for."""
         assert self._place is not None
+        self._drained = False
         for _ in range(_MOST_RECORDS):
             try:
                 record = os.read(fd, _LARGEST_RECORD).decode("utf-8", errors="replace")
             except BlockingIOError:
+                self._drained = True
                 return
             except OSError as error:
                 if error.errno in (errno.EPIPE, errno.EINVAL):  # overwritten before it was read; too large
@@ -149,6 +166,7 @@ class KernelLogSource:
             self._place.inode, self._place.offset = os.fstat(fd).st_ino, 0
         os.lseek(fd, self._place.offset, os.SEEK_SET)
         data = os.read(fd, _MOST_RECORDS * 256)
+        self._drained = len(data) < _MOST_RECORDS * 256
         whole, newline, _ = data.rpartition(b"\n")
         self._place.offset += len(whole) + len(newline)
         yield from whole.decode("utf-8", errors="replace").splitlines()
@@ -158,6 +176,7 @@ class KernelLogSource:
             place = msgspec.json.decode(self._place_path.read_bytes(), type=_Place)
         except (OSError, msgspec.MsgspecError):
             return _Place(boot_id=self._boot_id)
+        self._resumed = True
         if place.boot_id != self._boot_id:  # the kernel counts anew; a file goes on
             place.boot_id, place.sequence = self._boot_id, -1
         return place

@@ -3,6 +3,7 @@
 import errno
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +27,9 @@ class Ring:
         self.opened += 1
         return os.dup(self._here.fileno())
 
-    def write(self, sequence: int, text: str = XID) -> None:
-        self._there.send(f"4,{sequence},5000000,-;{text}\n".encode())
+    def write(self, sequence: int, text: str = XID, *, ago: float = 0.0) -> None:
+        """A record; by the kernel's clock it is so many seconds old."""
+        self._there.send(f"4,{sequence},{int((time.monotonic() - ago) * 1e6)},-;{text}\n".encode())
 
     def close(self) -> None:
         self._here.close()
@@ -74,6 +76,29 @@ async def test_an_agent_that_starts_anew_tells_of_no_line_again(tmp_path: Path, 
     await rebooted.close()
 
 
+async def test_old_errors_are_passed_over_by_who_has_never_looked(tmp_path: Path, ring: Ring) -> None:
+    follower = source(tmp_path, ring)
+    ring.write(1, ago=4000.0)
+    ring.write(2, ago=60.0)
+    clock = ManualClock()
+    (noticed,) = (await follower.probe()).noticed
+    assert noticed.at == pytest.approx(clock.now().timestamp() - 60.0, abs=1.0)
+    await follower.close()
+
+
+async def test_a_kernels_clock_that_is_minutes_off_is_put_right(tmp_path: Path, ring: Ring) -> None:
+    clock = ManualClock()
+    follower = source(tmp_path, ring, clock=clock)
+    await follower.probe()
+    clock.advance(1.0)
+    ring.write(1, ago=300.0)
+    ring.write(2, ago=-300.0)
+    now = clock.now().timestamp()
+    early, late = (await follower.probe()).noticed
+    assert (early.at, late.at) == (now - 1.0, now)  # written since the last look, and not later than now
+    await follower.close()
+
+
 async def test_a_log_that_may_not_be_read_is_said_and_tried_again_later(tmp_path: Path, ring: Ring) -> None:
     clock, tries = ManualClock(), 0
 
@@ -95,14 +120,15 @@ async def test_a_log_that_may_not_be_read_is_said_and_tried_again_later(tmp_path
 
 async def test_a_file_is_followed_over_its_rotation(tmp_path: Path) -> None:
     file, place = tmp_path / "kern.log", tmp_path / "place"
-    file.write_text(f"[    5.000000] {XID}\n[    5.000001] NVRM: Xid (PCI:0000:17:00): 3")
+    at = f"[{time.monotonic():.6f}]"
+    file.write_text(f"{at} {XID}\n{at} NVRM: Xid (PCI:0000:17:00): 3")
     follower = KernelLogSource(place, boot_id="b", clock=ManualClock(), path=file)
     assert [one.code for one in (await follower.probe()).noticed] == [79]
     with file.open("a") as log:
         log.write("1, pid=7, name=x, Ch 00000008\n")  # the rest of a line that was not whole
     assert [one.code for one in (await follower.probe()).noticed] == [31]
     file.rename(tmp_path / "kern.log.1")
-    file.write_text(f"[    6.000000] {XID}\n")
+    file.write_text(f"{at} {XID}\n")
     assert [one.code for one in (await follower.probe()).noticed] == [79]
     await follower.close()
     again = KernelLogSource(place, boot_id="b", clock=ManualClock(), path=file)
