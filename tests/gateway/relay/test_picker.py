@@ -30,8 +30,8 @@ class Pool:
         while True:
             yield from (0.0, 0.3, 0.5, 0.7, 0.9)
 
-    def add(self) -> Endpoint:
-        endpoint = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "tiny")
+    def add(self, tenant_id: UUID | None = None) -> Endpoint:
+        endpoint = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "tiny", tenant_id=tenant_id)
         self.snapshot.apply(ENDPOINTS, [], [EndpointRow(endpoint.instance_id, MODEL, endpoint)])
         return endpoint
 
@@ -216,3 +216,25 @@ def test_retries_are_a_share_of_the_requests(pool: Pool) -> None:
     granted = sum(pool.balancer.spend_retry() for _ in range(1000))
     assert granted == pool.balancer.counters.retries == 200
     assert pool.balancer.counters.retries_denied == 800
+
+
+def test_a_tenant_is_sent_to_its_own_and_to_the_others_where_its_own_fail(pool: Pool) -> None:
+    tenant, other = uuid4(), uuid4()
+    shared, own = pool.add(), pool.add(tenant)
+    for _ in range(5):
+        assert pool.balancer.pick(MODEL, Api.CHAT, NONE, tenant) == own
+        assert pool.balancer.pick(MODEL, Api.CHAT, NONE, other) == shared
+        assert pool.balancer.pick(MODEL, Api.CHAT, NONE) == shared
+    assert pool.balancer.pick(MODEL, Api.CHAT, frozenset({own.instance_id}), tenant) == shared
+    fail(pool, own)
+    assert pool.balancer.pick(MODEL, Api.CHAT, NONE, tenant) == shared
+    assert pool.balancer.why_not(MODEL, Api.CHAT, NONE, other) == {}
+
+
+def test_where_only_anothers_is_ready_there_is_none(pool: Pool) -> None:
+    tenant = uuid4()
+    pool.add(tenant)
+    assert not pool.balancer.has_ready(MODEL, uuid4())
+    assert not pool.balancer.can(MODEL, Api.CHAT, uuid4())
+    assert pool.balancer.can(MODEL, Api.CHAT, tenant)
+    assert pool.balancer.picker(MODEL, Api.CHAT, uuid4()).pick(NONE) is None

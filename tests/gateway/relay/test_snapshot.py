@@ -2,6 +2,7 @@
 
 from uuid import UUID, uuid4
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,3 +120,40 @@ def test_a_reload_replaces_a_section_and_leaves_the_others() -> None:
 
 def test_a_credential_of_any_characters_has_a_digest() -> None:
     assert digest_credential("é\udcff") != digest_credential("é")
+
+
+def test_a_model_is_found_by_its_other_names_as_long_as_it_has_them() -> None:
+    snapshot = Snapshot()
+    one, two = uuid4(), uuid4()
+    snapshot.apply(MODELS, [one], [ModelRow(one, "a", None, 1, aliases=("latest", "best"))])
+    found = snapshot.model("latest")
+    assert found is not None
+    assert found.name == "a"
+    assert [row.name for row in snapshot.models()] == ["a"]
+    moved = [ModelRow(two, "b", None, 1, aliases=("latest",)), ModelRow(one, "a", None, 1, aliases=("best",))]
+    for rows in (moved, moved[::-1]):
+        snapshot.apply(MODELS, [one, two], rows)
+        assert {name: row.name for name in ("latest", "best") if (row := snapshot.model(name))} == {
+            "latest": "b",
+            "best": "a",
+        }
+    snapshot.apply(MODELS, [one, two], [])
+    assert [snapshot.model(name) for name in ("a", "b", "latest", "best")] == [None] * 4
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.sampled_from([None, 1, 2])), max_size=30))
+def test_an_endpoint_of_one_tenant_stands_for_that_tenant_alone(changes: list[tuple[int, int, int | None]]) -> None:
+    snapshot, model_ids = Snapshot(), [UUID(int=100), UUID(int=101)]
+    standing: dict[int, tuple[int, int | None]] = {}
+    for number, model, tenant in changes:
+        row = an_endpoint(model_ids[model], UUID(int=number + 1))
+        bound = msgspec.structs.replace(row.endpoint, tenant_id=None if tenant is None else UUID(int=tenant))
+        snapshot.apply(ENDPOINTS, [row.id], [msgspec.structs.replace(row, endpoint=bound)])
+        standing[number] = (model, tenant)
+    for model in (0, 1):
+        for asking in (None, 1, 2):
+            found = {
+                e.instance_id.int - 1
+                for e in snapshot.endpoints(model_ids[model], None if asking is None else UUID(int=asking))
+            }
+            assert found == {n for n, (m, tenant) in standing.items() if m == model and tenant in (None, asking)}
