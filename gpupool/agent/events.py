@@ -20,6 +20,9 @@ MOST_KEPT: Final = 2000
 MOST_TOLD: Final = 200
 """In one report. Fewer than the web process takes at once."""
 RETELL_SECONDS: Final = 2.0
+_MOST_CHARACTERS: Final = 60_000  # in one report
+_MOST_DATA: Final = 20
+_LONGEST_VALUE: Final = 500
 DROPPED: Final = "dropped"
 
 
@@ -92,12 +95,23 @@ class EventBuffer:
         """
         if not self._agreed or not self._events:
             return []
-        told = [self._events[index] for index in range(min(len(self._events), MOST_TOLD))]
+        told = self._oldest()
         newest = told[-1].sequence
         if self._told is not None and newest <= self._told[0] and now - self._told[1] < RETELL_SECONDS:
             return []
         self._save()
         self._told = (newest, now)
+        return told
+
+    def _oldest(self) -> list[EventFact]:
+        """As many as a report has room for, and one at least."""
+        told: list[EventFact] = []
+        room = _MOST_CHARACTERS
+        for event in self._events:
+            room -= len(event.text) + sum(len(key) + len(value) for key, value in event.data.items())
+            if told and (room < 0 or len(told) == MOST_TOLD):
+                break
+            told.append(event)
         return told
 
     def retell(self) -> None:
@@ -147,7 +161,7 @@ class EventBuffer:
 
 def _fact(sequence: int, noticed: Noticed) -> EventFact:
     """Cut to what the web process takes."""
-    data = {str(key)[:100]: str(value)[:2000] for key, value in list(noticed.data.items())[:90]}
+    data = {str(key)[:100]: str(value)[:_LONGEST_VALUE] for key, value in list(noticed.data.items())[:_MOST_DATA]}
     if noticed.pci_address:
         data.setdefault("pci_address", noticed.pci_address)
     return EventFact(

@@ -52,12 +52,14 @@ class KernelLogSource:
         clock: Clock,
         path: Path = DEVICE,
         open_log: Callable[[Path], int] | None = None,
+        oldest_seconds: float = _OLDEST_SECONDS,
     ) -> None:
         """`place_path` keeps the place. `path` is the kernel's device, or a file that its log is written to."""
         self._place_path = place_path
         self._path = path
         self._clock = clock
         self._open_log = open_log or _open
+        self._oldest = oldest_seconds
         self._boot_id = boot_id
         self._place: _Place | None = None
         self._lines = KernelLog(boot_time=None)
@@ -89,7 +91,7 @@ class KernelLogSource:
         timed = [self._timed(one, now) for one in noticed]
         self._read_until = now if self._drained else None
         self._unsaved |= bool(noticed)
-        return Inventory(noticed=tuple(one for one in timed if self._resumed or one.at >= now - _OLDEST_SECONDS))
+        return Inventory(noticed=tuple(one for one in timed if self._resumed or one.at >= now - self._oldest))
 
     async def close(self) -> None:
         self._save()

@@ -77,12 +77,12 @@ async def test_an_agent_that_starts_anew_tells_of_no_line_again(tmp_path: Path, 
 
 
 async def test_old_errors_are_passed_over_by_who_has_never_looked(tmp_path: Path, ring: Ring) -> None:
-    follower = source(tmp_path, ring)
-    ring.write(1, ago=4000.0)
-    ring.write(2, ago=60.0)
     clock = ManualClock()
+    follower = KernelLogSource(tmp_path / "place", boot_id="b", clock=clock, open_log=ring.open, oldest_seconds=20.0)
+    ring.write(1, ago=30.0)
+    ring.write(2, ago=10.0)
     (noticed,) = (await follower.probe()).noticed
-    assert noticed.at == pytest.approx(clock.now().timestamp() - 60.0, abs=1.0)
+    assert noticed.at == pytest.approx(clock.now().timestamp() - 10.0, abs=1.0)
     await follower.close()
 
 
@@ -91,8 +91,8 @@ async def test_a_kernels_clock_that_is_minutes_off_is_put_right(tmp_path: Path, 
     follower = source(tmp_path, ring, clock=clock)
     await follower.probe()
     clock.advance(1.0)
-    ring.write(1, ago=300.0)
-    ring.write(2, ago=-300.0)
+    ring.write(1, ago=30.0)
+    ring.write(2, ago=-30.0)
     now = clock.now().timestamp()
     early, late = (await follower.probe()).noticed
     assert (early.at, late.at) == (now - 1.0, now)  # written since the last look, and not later than now
