@@ -18,6 +18,7 @@ from core.api.idempotency import IdempotentCreate
 from core.api.paging import NewestFirst
 from gpupool import services
 from gpupool.api.base import PoolView
+from gpupool.api.resource_view import ResourceViewField
 from gpupool.models import Device, Node, NodeState
 from gpupool.reads.nodes import get_node, list_node_devices, list_nodes
 
@@ -76,6 +77,7 @@ class NodeDeviceSerializer(serializers.ModelSerializer[Device]):
     simulated = serializers.BooleanField(read_only=True)
     facts = serializers.DictField(child=serializers.CharField(), read_only=True)
     telemetry = serializers.DictField(child=serializers.FloatField(), read_only=True)
+    resource_view = ResourceViewField()
 
     class Meta:
         model = Device
@@ -83,7 +85,7 @@ class NodeDeviceSerializer(serializers.ModelSerializer[Device]):
             "id", "stable_id", "traceable_id", "kind", "vendor", "name", "index", "memory_bytes", "memory_used_bytes",
             "utilization", "temperature_celsius", "health", "present", "allocatable", "partition_of", "tags", "regions",
             "capability", "links", "telemetry", "processes", "facts", "isolated_at", "isolated_reason", "simulated",
-            "observed_at",
+            "observed_at", "resource_view",
         )  # fmt: skip
         read_only_fields = fields
 
