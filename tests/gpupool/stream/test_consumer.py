@@ -186,6 +186,40 @@ async def test_the_newest_stream_speaks_for_the_node(connect: Connect, token: st
     await eventually(written)
 
 
+@pytest.mark.shows("P8")
+async def test_a_node_that_was_declared_lost_and_lives_is_asked_to_begin_anew(connect: Connect, token: str) -> None:
+    agent = await connect(token)
+    await _begin(agent)
+    node_id = (await _node()).pk
+    await sync_to_async(services.mark_node_unreachable)(node_id, reason="silent", actor=SYSTEM)
+    await sync_to_async(services.declare_node_lost)(node_id, actor=SYSTEM)
+    await agent.say(Observed(sequence=1, devices=[a_device("gpu-0")], instances=[]))
+    assert await agent.hear_close() == 1013  # not refused, which would end the agent with its engines still there
+    assert (await _node()).state == "expected"
+    await _begin(await connect(token))
+    assert (await _node()).state == "online"
+
+
+async def test_a_lease_store_that_does_not_answer_keeps_no_report_waiting(
+    connect: Connect, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("gpupool.leases.liveness.NodeLiveness.heard", never)
+    agent = await connect(token)
+    await _begin(agent)
+    async with asyncio.timeout(3.0):
+        for number in range(20):  # half a second each would be ten
+            health = "failed" if number == 19 else "ok"
+            await agent.say(Observed(sequence=number, devices=[a_device("gpu-0", health=health)], instances=[]))
+
+        async def written() -> bool:
+            return (await Device.objects.aget()).health == "failed"
+
+        await eventually(written)
+
+
 @pytest.mark.parametrize(
     "text",
     ["not json", json.dumps({"type": "observed", "sequence": 1, "devices": [], "instances": []})],
