@@ -76,7 +76,7 @@ def _facts(device: Device) -> dict[str, str]:
 
 
 def _readings(device: Device) -> dict[str, float]:
-    known = {_cut(name, 64): value for name, value in device.telemetry.items() if name}
+    known = {cut: value for name, value in device.telemetry.items() if (cut := _cut(name, 64))}
     return {name: value for name, value in list(known.items())[:_MOST_READINGS] if _real(value) is not None}
 
 
