@@ -4,25 +4,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-from gpupool.models import Instance
-
-
-class InstanceSerializer(serializers.ModelSerializer[Instance]):
-    model = serializers.CharField(source="version.model.name")
-    version = serializers.CharField(source="version.name")
-    node = serializers.CharField(source="node.name", allow_null=True, default=None)
-    simulated = serializers.BooleanField(
-        source="node.simulated", read_only=True, default=False, help_text="Its node is made up, and so are its answers."
-    )
-
-    class Meta:
-        model = Instance
-        fields = (
-            "id", "model", "version", "engine", "attached", "state", "desire", "reason", "node", "simulated", "host",
-            "port", "base_path", "tls", "credential_variable", "slots", "pid", "memory_rss_bytes", "running_requests",
-            "waiting_requests", "kv_used", "restarts", "created_at", "state_changed_at", "ready_at",
-        )  # fmt: skip
-
 
 class AttachSerializer(serializers.Serializer[Any]):
     url = serializers.CharField(

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from gpupool.api import catalogue, nodes, placement, reservations, training, versions, views
+from gpupool.api import catalogue, instances, nodes, placement, reservations, training, versions, views
 
 urlpatterns = [
     path("models/", catalogue.ModelListView.as_view(), name="api-models"),
@@ -30,11 +30,21 @@ urlpatterns = [
     path("nodes/<uuid:node_id>/token/", nodes.NodeTokenView.as_view(), name="api-node-token"),
     path("nodes/<uuid:node_id>/cordon/", nodes.NodeCordonView.as_view(), name="api-node-cordon"),
     path("nodes/<uuid:node_id>/lost/", nodes.NodeLostView.as_view(), name="api-node-lost"),
+    path("healing/events/", healing.EventListView.as_view(), name="api-healing-events"),
+    path("healing/actions/", healing.ActionListView.as_view(), name="api-healing-actions"),
+    path("healing/rules/", healing.RuleListView.as_view(), name="api-healing-rules"),
+    path("healing/rules/<int:code>/", healing.RuleView.as_view(), name="api-healing-rule"),
+    path("devices/<uuid:device_id>/outage/", healing.DeviceOutageView.as_view(), name="api-device-outage"),
     path("engines/", views.EngineListView.as_view(), name="api-engines"),
     path("engines/<str:name>/", views.EngineView.as_view(), name="api-engine"),
-    path("instances/", views.InstanceListView.as_view(), name="api-instances"),
-    path("instances/<uuid:instance_id>/", views.InstanceView.as_view(), name="api-instance"),
-    path("instances/<uuid:instance_id>/stop/", views.InstanceStopView.as_view(), name="api-instance-stop"),
+    path("instances/", instances.InstanceListView.as_view(), name="api-instances"),
+    path("instances/acquire/", instances.InstanceAcquireView.as_view(), name="api-instance-acquire"),
+    path("instances/tiers/", instances.InstanceTiersView.as_view(), name="api-instance-tiers"),
+    path("instances/<uuid:instance_id>/", instances.InstanceView.as_view(), name="api-instance"),
+    path("instances/<uuid:instance_id>/release/", instances.InstanceReleaseView.as_view(), name="api-instance-release"),
+    path("instances/<uuid:instance_id>/sleep/", instances.InstanceSleepView.as_view(), name="api-instance-sleep"),
+    path("instances/<uuid:instance_id>/stop/", instances.InstanceStopView.as_view(), name="api-instance-stop"),
+    path("instances/<uuid:instance_id>/wake/", instances.InstanceWakeView.as_view(), name="api-instance-wake"),
     path("placement/dry-run/", placement.DryRunView.as_view(), name="api-placement-dry-run"),
     path("placement/rebalance/", placement.RebalanceView.as_view(), name="api-placement-rebalance"),
     path("reservations/", reservations.ReservationListView.as_view(), name="api-reservations"),

@@ -99,7 +99,7 @@ class Controller:
                     fence,
                     clock=self._clock,
                     in_thread=_in_thread,
-                    failed_grace_seconds=self._rules.failed_grace_seconds,
+                    failed_grace_seconds=self._rules.failed_grace_seconds / 2,
                 )
                 group.create_task(upkeep, name="upkeep")
         except BaseExceptionGroup as errors:

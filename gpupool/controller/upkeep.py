@@ -33,7 +33,10 @@ class InThread(Protocol):
 async def keep_up(
     fence: Fence, *, clock: Clock, in_thread: InThread, failed_grace_seconds: float, seconds: float = LOOK_SECONDS
 ) -> None:
-    """Until cancelled. Raises Superseded."""
+    """Until cancelled. Raises Superseded.
+
+    `failed_grace_seconds` is when a failed version gives way; before its instance is replaced, which hides why.
+    """
     blind = False
     while True:
         try:

@@ -104,7 +104,7 @@ def _candidate(version: ModelVersion) -> Candidate:
         launchable=bool(version.artefact_uri),
         replicas=version.replicas,
         failed_since=None if failed is None else failed.state_changed_at.timestamp(),
-        failures=last.filter(desire=InstanceDesire.STOPPED, reason__startswith="Replaced after it failed").count(),
+        failures=last.filter(restarts__gt=0).count(),  # what was stopped before it had a try says nothing
         ready=own.filter(state=InstanceState.READY).count(),
         reason="" if told is None else told.reason,
     )

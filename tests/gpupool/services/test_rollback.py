@@ -1,0 +1,90 @@
+"""A version that cannot be loaded gives way to the last one that could."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from django.utils import timezone
+
+from core.clock import SystemClock
+from gpupool import services
+from gpupool.controller.upkeep import keep_up_once
+from gpupool.models import Instance, InstanceState, ModelVersion, VersionState
+from gpupool.reads.instances import read_candidates
+from gpupool.services.inventory import apply_observed
+from tenants.actor import SYSTEM
+from tenants.models import AuditEvent
+from tests.gpupool.pool import a_device, a_version, an_online_node, place_one, seen
+
+pytestmark = pytest.mark.django_db
+
+
+def stands(version: ModelVersion) -> tuple[str, int, bool]:
+    version.refresh_from_db()
+    return version.state, version.replicas, version.last_stable_at is not None
+
+
+@pytest.mark.shows("R104")
+def test_a_new_version_that_fails_to_load_is_rolled_back_to_the_last_stable_one() -> None:
+    node = an_online_node(a_device("gpu0"))
+    old = a_version("m", replicas=1)
+    good = place_one(old, node)
+    apply_observed(node.pk, node.session, seen(good, "ready", pid=1, port=21_000))
+    assert stands(old) == (VersionState.SERVING, 1, True)
+    services.set_replicas(old.pk, 0, actor=SYSTEM)
+    services.stop_instance(good.pk, actor=SYSTEM)
+    apply_observed(node.pk, node.session, seen(good, "stopped"))
+
+    new = a_version("m", replicas=2)
+    bad = place_one(new, node)
+    reason = "The checksum stage failed: model.gguf differs from the manifest."
+    apply_observed(node.pk, node.session, seen(bad, "failed", reason=reason))
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new)[0] == VersionState.SERVING  # its node still tries
+
+    Instance.objects.filter(pk=bad.pk).update(state_changed_at=timezone.now() - timedelta(seconds=31))
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new) == (VersionState.ADMITTED, 0, False)
+    assert stands(old) == (VersionState.SERVING, 2, True)
+    assert new.state_reason == (
+        f"m v2 was never ready and failed, so m v1 serves again, which was. The last word of it: {reason}"
+    )
+    (event,) = AuditEvent.objects.filter(action="model_version.rolled_back")
+    assert event.after == {"serving": "v1", "replicas": 2, "reason": new.state_reason}
+    assert read_candidates() == {}
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)  # once
+    assert AuditEvent.objects.filter(action="model_version.rolled_back").count() == 1
+
+
+def test_what_was_overtaken_or_retired_is_left_alone() -> None:
+    old, new = a_version("m", replicas=1), a_version("m", replicas=1)
+    services.roll_back_version(new.pk, old.pk, reason="It failed.", actor=SYSTEM)  # the other was never stable
+    assert stands(new)[0] == VersionState.SERVING
+    ModelVersion.objects.filter(pk=old.pk).update(last_stable_at=timezone.now(), state=VersionState.RETIRED)
+    assert read_candidates() == {}  # what somebody took out stays out
+    services.roll_back_version(new.pk, old.pk, reason="It failed.", actor=SYSTEM)
+    assert stands(new)[0] == VersionState.SERVING
+    ModelVersion.objects.filter(pk=old.pk).update(state=VersionState.SERVING)
+    ModelVersion.objects.filter(pk=new.pk).update(last_stable_at=timezone.now())  # it came up after all
+    services.roll_back_version(new.pk, old.pk, reason="It failed.", actor=SYSTEM)
+    assert stands(new)[0] == VersionState.SERVING
+    with pytest.raises(ModelVersion.DoesNotExist):
+        services.roll_back_version(new.pk, new.model_id, reason="", actor=SYSTEM)
+
+
+def test_one_that_was_replaced_after_it_failed_counts_as_having_failed() -> None:
+    node = an_online_node(a_device("gpu0"))
+    old, new = a_version("m", replicas=1), a_version("m", replicas=1)
+    ModelVersion.objects.filter(pk=old.pk).update(last_stable_at=timezone.now())
+    bad = place_one(new, node)
+    failed = seen(bad, "failed", reason="No.")
+    fact = msgspec.structs.replace(failed.instances[0], restarts=5)
+    apply_observed(node.pk, node.session, msgspec.structs.replace(failed, instances=[fact]))
+    services.stop_instance(bad.pk, actor=SYSTEM, reason="Replaced after it failed: No.")
+    gone = seen(bad, "stopped")
+    fact = msgspec.structs.replace(gone.instances[0], restarts=5)
+    apply_observed(node.pk, node.session, msgspec.structs.replace(gone, instances=[fact]))
+    bad.refresh_from_db()
+    assert bad.state == InstanceState.STOPPED
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new)[0] == VersionState.ADMITTED
