@@ -5,11 +5,14 @@ are no numbers) is cut here.
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
-from gpupool.discovery.base import Device
+from gpupool.discovery.base import Device, DeviceProcess
 from gpupool.engines.base import GivenDevice
 from gpupool.stream.messages import DeviceFact
 
@@ -22,8 +25,8 @@ _MOST_FACTS: Final = 90
 _LARGEST: Final = 1e18
 
 
-def device_fact(device: Device) -> DeviceFact:
-    """Everything that is known of a device."""
+def device_fact(device: Device, owners: Mapping[int, UUID] = MappingProxyType({})) -> DeviceFact:
+    """Everything that is known of a device; `owners` are the instances that processes of this node belong to."""
     return DeviceFact(
         stable_id=_cut(device.stable_id, 200),
         kind=device.kind,
@@ -43,10 +46,7 @@ def device_fact(device: Device) -> DeviceFact:
         regions=[_plain(region) for region in device.regions[:_MOST_REGIONS]],
         capability=_plain(device.capability),
         links=[_plain(link) for link in device.links[:_MOST_LINKS]],
-        processes=[
-            {"pid": process.pid, "name": _cut(process.name, 200), "memory_bytes": _whole(process.memory_bytes)}
-            for process in device.processes[:MOST_PROCESSES]
-        ],
+        processes=[_process(process, owners) for process in _shown(device.processes, owners)],
         telemetry=_readings(device),
     )
 
@@ -62,6 +62,16 @@ def given_device(device: Device) -> GivenDevice:
         uuid=device.facts.get("uuid", ""),
         pci_address=device.pci_address,
     )
+
+
+def _shown(processes: Sequence[DeviceProcess], owners: Mapping[int, UUID]) -> list[DeviceProcess]:
+    """Our own first, where there are more than are told."""
+    return sorted(processes, key=lambda process: process.pid not in owners)[:MOST_PROCESSES]
+
+
+def _process(process: DeviceProcess, owners: Mapping[int, UUID]) -> dict[str, Any]:
+    told = {"pid": process.pid, "name": _cut(process.name, 200), "memory_bytes": _whole(process.memory_bytes)}
+    return told | {"instance_id": str(owners[process.pid])} if process.pid in owners else told
 
 
 def _facts(device: Device) -> dict[str, str]:
