@@ -166,6 +166,8 @@ def hold_events(event_ids: Collection[UUID], verdict: str, *, fence: Fence | Non
 
 def apply_action_facts(node: Node, facts: Sequence[ActionFact], *, actor: Actor, changes: Changes) -> None:
     """How the node's agent says its actions stand. Inside the report's transaction."""
+    if not facts:
+        return
     told = {fact.action_id: fact for fact in facts}
     now = timezone.now()
     for action in HealingAction.objects.select_for_update().filter(pk__in=told, node=node, state__in=OPEN):

@@ -44,6 +44,8 @@ def measure(instance: Instance, changed: Iterable[str]) -> None:
 def devices_in_trouble(instances: Iterable[Instance]) -> dict[UUID, str]:
     """Why an instance cannot serve although its engine answers, in a sentence: one of its devices failed or is out."""
     holders = {instance_holder(instance): instance.pk for instance in instances}
+    if not holders:
+        return {}
     trouble = Q(device__health="failed") | Q(device__isolated_at__isnull=False) | Q(device__present=False)
     rows = Lease.objects.filter(trouble, holder__in=holders, released_at__isnull=True).select_related("device")
     return {holders[lease.holder]: _trouble(lease) for lease in rows.order_by("pk")}

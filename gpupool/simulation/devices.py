@@ -105,7 +105,7 @@ class SimulatedDevices:
         failed = now < gpu.errors.failed_until
         mine = [engine for engine in engines if gpu.uuid in engine.device_ids]
         used = min(kind.memory_bytes, _DRIVER_BYTES + sum(engine.double.device_bytes for engine in mine))
-        busy = min(1.0, sum(engine.double.busy for engine in mine))
+        busy = min(1.0, sum((engine.double.busy for engine in mine), 0.0))
         gpu.heat += 0.1 * (30 + 45 * busy - gpu.heat)
         facts = {"simulated": "true", "pci_address": gpu.pci_address}
         return Device(
