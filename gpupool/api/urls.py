@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from gpupool.api import catalogue, instances, nodes, placement, reservations, training, versions, views
+from gpupool.api import catalogue, healing, instances, nodes, placement, reservations, training, versions, views
 
 urlpatterns = [
     path("models/", catalogue.ModelListView.as_view(), name="api-models"),
