@@ -16,7 +16,8 @@ from celery import Celery
 from bench.house import wait_until
 from bench.rows import make_tenant
 from core.embedded.process import spawn, stop
-from gpupool.models import Adapter, AdapterState, FineTuningJob
+from gpupool.models import Adapter, AdapterState, FineTuningJob, Model
+from gpupool.services.aliases import create_alias
 from gpupool.training.folders import TrainingFolders
 from gpupool.training.settings import TrainingSettings
 from tenants.actor import SYSTEM
@@ -195,6 +196,19 @@ def test_the_first_line_that_is_no_example_is_told_by_its_number(doors: Doors) -
     error = doors.send("relay", Ask("broken", FILES, body=body, key="train", headers=FORM)).json()["error"]
     assert error["message"].startswith("Line 3: ")
     assert error["param"] == "file"
+
+
+def test_a_job_that_is_asked_for_by_another_name_is_the_models(
+    doors: Doors, training: Callable[[str], openai.OpenAI]
+) -> None:
+    create_alias(Model.objects.get(name="tiny").pk, "tiny-latest", actor=SYSTEM)
+    asked = Ask("of no file", JOBS, body=wish(model="tiny-latest"), key="train")
+    wait_until(lambda: doors.send("relay", asked).status_code == 400, "the door knows the other name")
+    client = training("relay")
+    file = client.files.create(file=("a.jsonl", EXAMPLE), purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(model="tiny-latest", training_file=file.id)
+    assert job.model == "tiny"
+    assert client.fine_tuning.jobs.cancel(job.id).status == "cancelled"
 
 
 def test_another_tenant_sees_nothing_of_it(doors: Doors, training: Callable[[str], openai.OpenAI]) -> None:

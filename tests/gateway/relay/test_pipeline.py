@@ -101,8 +101,16 @@ class Door:
         self.snapshot.add_resolved(row.digest, row)
         return row
 
-    def model(self, name: str, *, ready: bool = False, tenant_id: UUID | None = None) -> None:
-        row = ModelRow(uuid4(), name, tenant_id, 1)
+    def model(
+        self,
+        name: str,
+        *,
+        ready: bool = False,
+        tenant_id: UUID | None = None,
+        aliases: tuple[str, ...] = (),
+        only: frozenset[UUID] = frozenset(),
+    ) -> None:
+        row = ModelRow(uuid4(), name, tenant_id, 1, aliases=aliases, only_tenants=only)
         self.snapshot.apply(MODELS, [], [row])
         if ready:
             endpoint = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "served")
@@ -192,6 +200,24 @@ async def test_an_unknown_and_a_hidden_model_are_told_alike(door: Door) -> None:
 async def test_grants_decide(door: Door, rules: list[GrantRule], allowed: bool) -> None:
     door.tenant(*rules)
     assert isinstance(await door.prepare(), Ready) == allowed
+
+
+@pytest.mark.shows("G31")
+async def test_a_model_that_only_others_own_versions_serve_is_not_there(door: Door) -> None:
+    door.model("theirs", ready=True, only=frozenset({uuid4()}))
+    door.model("mine", ready=True, only=frozenset({uuid4(), TENANT}))
+    unknown, theirs = [await door.refusal(body=BODY.replace(b"tiny", name)) for name in (b"nothing", b"theirs")]
+    assert render_openai(unknown) == render_openai(theirs)
+    assert isinstance(await door.prepare(body=BODY.replace(b"tiny", b"mine")), Ready)
+
+
+async def test_a_request_by_an_alias_is_the_models_and_keeps_the_clients_word(door: Door) -> None:
+    door.model("own", ready=True, aliases=("latest",))
+    decision = await door.prepare(body=BODY.replace(b"tiny", b"latest"))
+    assert isinstance(decision, Ready)
+    assert decision.work.parsed.model == "latest"  # what answers echo
+    door.key("narrow", allowed_models=("latest",))
+    assert (await door.refusal("narrow", BODY.replace(b"tiny", b"latest"))).code == "model_not_found"
 
 
 async def test_a_key_may_be_kept_to_some_models(door: Door) -> None:
