@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+import httpx2 as httpx
 import pytest
 from pytest_django import DjangoDbBlocker
 
@@ -52,11 +53,8 @@ def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_
         "--port-first", str(first_port), "--web-url", house.web_url,
     )  # fmt: skip
     house.start("relay")
-    wait_until(
-        lambda: Instance.objects.filter(state=InstanceState.READY).exists(),
-        f"an instance is ready. {[(i.state, i.state_reason) for i in Instance.objects.all()]}",
-        seconds=40,
-    )
+    ready = Instance.objects.filter(state=InstanceState.READY)
+    wait_until(ready.exists, "an instance is ready", seconds=40)
     assert {(node.name, node.state, node.simulated) for node in Node.objects.all()} == {
         ("sim-h100-01", NodeState.ONLINE, True),
         ("sim-h100-02", NodeState.ONLINE, True),
@@ -65,9 +63,9 @@ def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_
     assert [(gpu.simulated, gpu.tags) for gpu in gpus] == [(True, ["H100-80GB", "H100"])] * 4
     assert Device.objects.filter(kind="cpu", simulated=True).count() == 2
 
-    import httpx2 as httpx
-
-    with httpx.Client(base_url=house.relay_url, headers={"authorization": f"Bearer {key.secret}"}, timeout=20) as client:
+    with httpx.Client(
+        base_url=house.relay_url, headers={"authorization": f"Bearer {key.secret}"}, timeout=20
+    ) as client:
         ask = {"model": "llama", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 12}
         wait_until(lambda: client.post("/v1/chat/completions", json=ask).status_code == 200, "the relay knows it")
         answer = client.post("/v1/chat/completions", json=ask).json()
