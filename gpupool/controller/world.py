@@ -23,6 +23,7 @@ from gpupool.selectors import switched_off_engines
 from gpupool.services import switched_off
 
 _HISTORY = 20
+_PLACED = COMING_OR_UP - {State.REQUESTED}
 _RUNS = frozenset({VersionState.ADMITTED, VersionState.SERVING})
 """An admitted version's instances load before it serves, so that it can take another's place at once."""
 
@@ -45,15 +46,15 @@ def read_world(
     versions = ModelVersion.objects.select_related("model").filter(
         Q(replicas__gt=0) | Q(pk__in={instance.version_id for instance in instances})
     )
-    coming = Counter(
+    placed = Counter(
         instance.version_id
         for instance in instances
-        if instance.desire != InstanceDesire.STOPPED and not instance.pooled and State(instance.state) in COMING_OR_UP
+        if instance.desire != InstanceDesire.STOPPED and not instance.pooled and State(instance.state) in _PLACED
     )
     off = frozenset(switched_off_engines())
     return World(
         now=now.timestamp(),
-        versions=[_version(version, coming[version.pk], off) for version in versions.order_by("pk")],
+        versions=[_version(version, placed[version.pk], off) for version in versions.order_by("pk")],
         instances=[_instance(instance, answering) for instance in instances],
         nodes=[_node(node, connected, live_nodes) for node in Node.objects.order_by("pk")],
         devices=read_devices(live_nodes),
@@ -62,9 +63,9 @@ def read_world(
     )
 
 
-def _version(version: ModelVersion, coming: int, off: Collection[str]) -> VersionView:
-    # Its history matters only where something has to be asked for.
-    failures, last = _failures(version.pk) if coming < version.replicas else (0, None)
+def _version(version: ModelVersion, placed: int, off: Collection[str]) -> VersionView:
+    # Its history matters only where something has to be asked for, or to be placed.
+    failures, last = _failures(version.pk) if placed < version.replicas else (0, None)
     return VersionView(
         version_id=version.pk,
         label=f"{version.model.name} {version.name}",

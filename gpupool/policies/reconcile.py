@@ -304,7 +304,8 @@ def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action
             actions += _explain(instance, version.held_back)
             continue
         need = _need_of(instance, version)
-        match this_round.place(need, holder=instance.instance_id):
+        # Nobody goes for what did not start the last time: it would be asked for again and again.
+        match this_round.place(need, holder=instance.instance_id, may_preempt=version.failures == 0):
             case Placed(device_ids=device_ids):
                 actions.append(Place(instance.instance_id, device_ids))
             case Preempt(instances=victims, reason=reason):

@@ -81,12 +81,16 @@ def asked_of(version: ModelVersion) -> Asked:
 
 
 def measured_of(version: ModelVersion) -> Measured:
-    """What its newest instances told, per device; nothing where none did."""
+    """What its newest instances told; nothing where none did.
+
+    Engines whose devices share every layer tell the cache of one of them: all hold the same.
+    """
     rows = Instance.objects.filter(version=version, ready_at__isnull=False).order_by("-pk")
-    kv = rows.filter(kv_capacity_bytes__isnull=False).values_list("kv_capacity_bytes", flat=True).first()
+    cache = rows.filter(kv_capacity_bytes__isnull=False).values_list("kv_capacity_bytes", flat=True).first()
     peak = rows.filter(device_peak_bytes__isnull=False).values_list("device_peak_bytes", flat=True).first()
     cards = max(1, version.devices)
-    return Measured(kv_cache=None if kv is None else kv // cards, peak=None if peak is None else -(-peak // cards))
+    told = 1 if version.engine == "llamacpp" else cards
+    return Measured(kv_cache=None if cache is None else cache * told, peak=None if peak is None else -(-peak // cards))
 
 
 def corrected(made: Estimate, version: ModelVersion) -> Estimate:

@@ -1,5 +1,6 @@
 """What engines told of their memory once they ran (each by its room), and an estimate corrected by it."""
 
+import math
 from dataclasses import dataclass, replace
 
 from gpupool.policies.estimate.architecture import Architecture
@@ -9,10 +10,10 @@ from gpupool.policies.estimate.kv_cache import CachePlan, token_bytes
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Bytes on each device, the same on all; None where the engine did not tell. Peaks are the agent's own look."""
+    """Bytes; None where the engine did not tell. Peaks are the agent's own look."""
 
-    weights: int | None = None
-    kv_cache: int | None = None
+    weights: int | None = None  # on each device, as the next two
+    kv_cache: int | None = None  # on all devices together
     compute: int | None = None
     peak: int | None = None
 
@@ -30,19 +31,26 @@ def correct(made: Estimate, measured: Measured) -> Estimate:
     """
     if measured == Measured():
         return made
+    parts = made.cards or (made.host,)
+    told = measured.kv_cache
+    reckoned = sum(part.kv_cache for part in parts)
+    share = 1.0 if told is None or not reckoned else min(1.0, told / reckoned)
+    each = None if told is None else told // len(parts)
     if not made.cards:
-        return replace(made, host=_corrected(made.host, measured), measured=True)
-    return replace(made, cards=tuple(_corrected(card, measured) for card in made.cards), measured=True)
+        return replace(made, host=_corrected(made.host, measured, share, each), measured=True)
+    cards = tuple(_corrected(card, measured, share, each) for card in made.cards)
+    return replace(made, cards=cards, measured=True)
 
 
-def _corrected(part: Part, measured: Measured) -> Part:
+def _corrected(part: Part, measured: Measured, share: float, cache: int | None) -> Part:
+    """`share` of the reckoned cache counts; `cache` is what a device holds of it now."""
     told = replace(
         part,
         weights=part.weights if measured.weights is None else measured.weights,
-        kv_cache=part.kv_cache if measured.kv_cache is None else min(part.kv_cache, measured.kv_cache),
+        kv_cache=math.ceil(part.kv_cache * share),
         compute=part.compute if measured.compute is None else measured.compute,
     )
-    held = told.total - told.kv_cache + (measured.kv_cache or told.kv_cache)
+    held = told.total - told.kv_cache + (cache or told.kv_cache)
     if measured.peak is not None and measured.peak > held:
         told = replace(told, compute=told.compute + measured.peak - held)
     return told

@@ -33,10 +33,12 @@ class Round:
         self._reservations = reservations
         self._now = now
 
-    def place(self, need: Need, *, holder: UUID) -> Placement:
+    def place(self, need: Need, *, holder: UUID, may_preempt: bool = True) -> Placement:
         """Decide, and keep in mind what was decided."""
         quotas = [quota for quota in self._quotas.values() if quota.counts(need)]
-        made = place(tuple(self._devices.values()), need, quotas=quotas, reservations=self._reservations)
+        made = place(
+            tuple(self._devices.values()), need, quotas=quotas, reservations=self._reservations, may_preempt=may_preempt
+        )
         match made:
             case Placed(device_ids=device_ids):
                 self._take(device_ids, need, holder)

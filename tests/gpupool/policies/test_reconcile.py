@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gpupool.policies.instance import HOLDS_PROCESS, State
-from gpupool.policies.placement import DeviceView, Need
+from gpupool.policies.placement import ClaimView, DeviceView, Need
 from gpupool.policies.reconcile import (
     Explain,
     InstanceView,
@@ -395,3 +395,13 @@ def test_of_several_as_many_end_as_serve_elsewhere_and_what_does_not_serve_ends_
 def test_a_node_that_comes_back_from_maintenance_gets_nothing_stopped_that_is_wanted() -> None:
     both = [an_instance(1, State.READY, node=1), an_instance(2, State.LOADING, node=2)]
     assert stopped_and_asked(a_world(a_version(1), *both)) == ([2], 0)
+
+
+def test_nobody_goes_for_what_failed_the_last_time() -> None:
+    """A version that does not start would else send others away again and again."""
+    full = replace(a_device(1), claimed_bytes=20, claims=(ClaimView(UUID(int=7), 20, priority=-1),))
+    waiting = an_instance(1, State.REQUESTED, node=None)
+    fresh = reconcile(a_world(a_version(1), waiting, devices=(full,)), RULES)
+    assert Stop(UUID(int=7), "It makes room for m v1.") in fresh.actions
+    failing = reconcile(a_world(a_version(1, failures=1), waiting, devices=(full,)), RULES)
+    assert [type(action) for action in failing.actions] == [Explain]

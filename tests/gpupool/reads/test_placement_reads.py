@@ -45,7 +45,9 @@ def test_a_device_with_all_that_is_known_of_it() -> None:
     assert (device.node_id, device.label) == (node.pk, "node-1/gpu-0")
     assert device.node is not None
     assert (device.node.maintenance, device.node.capabilities) == (True, {"mps": {"available": True}})
-    assert (device.tags, device.precisions, device.tensor_cores) == ({"H100"}, {"fp16", "fp8"}, True)
+    assert (device.tags, device.precisions, device.tensor_cores) == (
+        frozenset({"H100"}), frozenset({"fp16", "fp8"}), True,
+    )  # fmt: skip
     assert device.links == {"gpu-1": "nvlink"}
     assert (device.regions[0].kind, device.regions[0].latency_ns) == ("vram", 150.0)
     assert (device.isolated, device.used_bytes) == ("ECC errors", GIB)

@@ -221,6 +221,13 @@ def test_a_cache_that_fills_the_lease_is_not_what_is_needed() -> None:
     assert correct(made, Measured(kv_cache=GIB // 2)).cards[0].kv_cache == GIB // 2
 
 
+def test_a_told_cache_keeps_its_proportions_over_devices() -> None:
+    made = estimate(from_config(LLAMA_8B), evenly(5 * GIB, 32), read_run("llamacpp", {}, cards=3, context=8192))
+    half = sum(card.kv_cache for card in made.cards) // 2
+    told = correct(made, Measured(kv_cache=half))
+    assert [card.kv_cache for card in told.cards] == pytest.approx([card.kv_cache / 2 for card in made.cards])
+
+
 def test_a_peak_above_the_sum_is_kept_in_mind() -> None:
     made = estimate(from_config(LLAMA_8B), evenly(16 * GIB, 32), read_run("vllm", {}, context=8192))
     peak = made.device_bytes + 2 * GIB
