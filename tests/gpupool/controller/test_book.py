@@ -34,9 +34,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 T = TypeVar("T")
 
 
-@pytest.fixture(params=["postgres", "etcd"])
+both_stores = pytest.mark.parametrize("store", ["postgres", "etcd"], indirect=True)
+
+
+@pytest.fixture
 def store(request: pytest.FixtureRequest, transactional_db: None) -> LeaseStore:
-    opened: LeaseStore = request.getfixturevalue(f"{request.param}_store")
+    opened: LeaseStore = request.getfixturevalue(f"{getattr(request, 'param', 'postgres')}_store")
     return opened
 
 
@@ -68,6 +71,7 @@ async def waiting(name: str, **columns: object) -> Instance:
     return await in_thread(lambda: services.request_instance(version.pk, actor=SYSTEM))
 
 
+@both_stores
 @pytest.mark.shows("R122", "P1")
 async def test_one_claim_over_two_cards_and_the_hosts_memory_is_in_book_and_database_alike(store: LeaseStore) -> None:
     node, (keeper, _) = await a_node(store, "gpu-0", "gpu-1"), a_keeper(store)
@@ -104,6 +108,7 @@ async def test_a_claim_ends_in_the_book_once_its_instance_has_stopped(store: Lea
     assert {record.status for record in view.book.records.values()} == {Status.FREE}
 
 
+@both_stores
 @pytest.mark.shows("P12", "P15")
 async def test_a_leader_who_dies_between_store_and_database_leaves_nothing_claimed(store: LeaseStore) -> None:
     node, (keeper, book) = await a_node(store, "gpu-0"), a_keeper(store)
@@ -132,6 +137,7 @@ async def test_a_leader_who_was_replaced_in_between_writes_nothing_down_and_give
     assert (await book.read()).book.claims == {}
 
 
+@both_stores
 async def test_what_the_database_alone_knows_is_taken_into_the_book_as_it_is(store: LeaseStore) -> None:
     """An upgrade, or a store that was lost: engines run on under the tokens they have."""
     node = await a_node(store, "gpu-0", "gpu-1")
@@ -158,6 +164,39 @@ async def test_a_refusal_of_the_book_is_told_to_who_waits(store: LeaseStore) -> 
     )  # fmt: skip
 
 
+@pytest.mark.shows("P1")
+async def test_the_database_compares_the_sums_too_and_what_the_store_granted_in_vain_ends(store: LeaseStore) -> None:
+    node, (keeper, book) = await a_node(store, "gpu-0"), a_keeper(store)
+    await keeper.look()
+    (gpu,) = await ids(node, "gpu-0")
+    version = await in_thread(lambda: a_version("sleeper", memory_bytes=12 * GIB))
+    woken = await in_thread(lambda: services.request_instance(version.pk, actor=SYSTEM))
+    # Claimed in the database meanwhile, as by an instance that wakes: the book does not know yet.
+    assert isinstance(await in_thread(lambda: services.claim_and_place(woken.pk, gpu, actor=SYSTEM)), Lease)
+    late = await waiting("late")
+    await keeper.place(late.pk, [gpu])
+    await late.arefresh_from_db()
+    assert (late.state, late.reason) == (
+        InstanceState.REQUESTED, "gpu-0: it needs 6.0 GiB, 4.0 GiB can be claimed.",
+    )  # fmt: skip
+    assert (await book.read()).book.claims == {}
+    assert list((await keeper.look()).book.claims) == [f"instance:{woken.pk}"]
+
+
+async def test_a_claim_that_was_resized_in_the_database_is_so_in_the_book_under_its_token(store: LeaseStore) -> None:
+    node, (keeper, _) = await a_node(store, "gpu-0"), a_keeper(store)
+    await keeper.look()
+    instance = await waiting("m")
+    (gpu,) = await ids(node, "gpu-0")
+    await keeper.place(instance.pk, [gpu])
+    token = (await keeper.look()).book.claims[f"instance:{instance.pk}"].token
+    await Lease.objects.aupdate(memory_bytes=GIB)  # it sleeps
+    view = await keeper.look()
+    claim = view.book.claims[f"instance:{instance.pk}"]
+    assert (claim.token, dict(claim.record.portions)) == (token, {gpu: Portion(GIB)})
+    assert [held.memory_bytes for held in view.book.records[gpu].claims] == [GIB]
+
+
 async def test_what_changed_since_the_choice_is_told_and_claims_nothing(store: LeaseStore) -> None:
     node, (keeper, book) = await a_node(store, "gpu-0"), a_keeper(store)
     await keeper.look()
@@ -169,6 +208,7 @@ async def test_what_changed_since_the_choice_is_told_and_claims_nothing(store: L
     assert (await book.read()).book.claims == {}
 
 
+@both_stores
 @pytest.mark.shows("P13", "P15")
 async def test_devices_of_a_silent_node_are_unknown_keep_their_claims_and_come_back(store: LeaseStore) -> None:
     node, (keeper, _) = await a_node(store, "gpu-0"), a_keeper(store)
