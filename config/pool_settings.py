@@ -144,6 +144,12 @@ class PoolSettings:
         default=500 * 1000 * 1000,
         minimum=0,
     )
+    mode_caps_firm: bool = setting(
+        "GATEHOUSE_MODE_CAPS_FIRM",
+        "Whether an instance never gets more requests at once than its memory mode allows, so that clients are told "
+        "503; else those below their cap are only preferred.",
+        default=False,
+    )
     mode_full_cap: int = setting(
         "GATEHOUSE_MODE_FULL_CAP",
         "Requests at once of an instance whose KV cache is less than 70 % full.",

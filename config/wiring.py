@@ -205,7 +205,13 @@ class RelayRuntime:
         if self._limiter is not None:
             await self._limiter.wait_joined(_FIRST_JOIN_SECONDS)
         self._spawn(self._keysets.run())
-        balancer = Balancer(self.snapshot, clock=self._clock, random=random.random, retry_share=env.retry_share)
+        balancer = Balancer(
+            self.snapshot,
+            clock=self._clock,
+            random=random.random,
+            retry_share=env.retry_share,
+            processes=env.relay_processes,
+        )
         self._spawn(Housekeeping(balancer, self.upstream, sweep=self._settler.sweep).run())
         self._responses = DatabaseResponseStore()
         self._spawn(self.conversations.run())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 
 from gpupool.engines.base import Capability, EngineArgs, EngineArgumentsRefused
@@ -43,6 +44,8 @@ class ReadyEndpoint:
     slots: int | None
     tls: bool = False  # https
     tenant_id: UUID | None = None  # whose requests alone it takes: the instance's, or its version's
+    cap: int | None = None  # requests at once that its memory allows; None: as many as it has slots
+    cap_firm: bool = False  # not one more; else only while another instance has room
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,8 @@ def _serving() -> QuerySet[Instance]:
 
 def _endpoint(instance: Instance) -> ReadyEndpoint:
     assert instance.port is not None
+    caps = [cap for cap in (instance.concurrency_cap, instance.guard_cap) if cap is not None]
+    firm = instance.guard_cap is not None or settings.GATEHOUSE.mode_caps_firm
     return ReadyEndpoint(
         instance_id=instance.pk,
         version_id=instance.version_id,
@@ -172,10 +177,19 @@ def _endpoint(instance: Instance) -> ReadyEndpoint:
         base_path=instance.base_path,
         served_name=instance.version.served_name,
         authorization=engine_authorization(instance.credential_variable),
-        slots=instance.slots,
+        slots=_slots(instance.slots, min(caps, default=None), firm=firm),
         tls=instance.tls,
+        cap=min(caps, default=None),
+        cap_firm=bool(caps) and firm,
         tenant_id=instance.tenant_id or instance.version.tenant_id,
     )
+
+
+def _slots(slots: int | None, cap: int | None, *, firm: bool) -> int | None:
+    """Requests that it takes at once: what its engine decodes, or fewer where its memory allows no more."""
+    if cap is None or not firm:
+        return slots
+    return cap if slots is None else min(slots, cap)
 
 
 def engine_authorization(credential_variable: str) -> str | None:

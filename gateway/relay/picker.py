@@ -38,6 +38,7 @@ class Unroutable(StrEnum):
     UNABLE = "unable"  # its engine cannot be asked that
     BREAKER_OPEN = "breaker_open"
     ON_TRIAL = "on_trial"  # one request is finding out whether it is well again
+    FULL = "full"  # it has as many requests as its memory allows
 
 
 @dataclass(slots=True)
@@ -56,7 +57,13 @@ class Balancer:
     """
 
     def __init__(
-        self, snapshot: Snapshot, *, clock: Clock, random: Callable[[], float], retry_share: float = RETRY_SHARE
+        self,
+        snapshot: Snapshot,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        retry_share: float = RETRY_SHARE,
+        processes: int = 1,
     ) -> None:
         self.counters = BalancerCounters()
         self._snapshot = snapshot
@@ -66,6 +73,7 @@ class Balancer:
         self._breakers: dict[UUID, Breaker] = {}
         self._requests = 0
         self._budget = RetryBudget(retry_share)
+        self._processes = max(1, processes)  # that share the endpoints' caps
         self._dropped: deque[tuple[Endpoint, bool]] = deque()
 
     def picker(self, model_id: UUID, api: Api, tenant_id: UUID | None = None) -> "ModelPicker":
@@ -107,6 +115,8 @@ class Balancer:
             candidates = [e for e in candidates if e.instance_id not in exclude]
         if self._breakers:
             candidates = self._routable(candidates)
+        if any(e.cap is not None for e in candidates):
+            candidates = self._with_room(candidates)
         if tenant_id is not None and len(candidates) > 1:
             candidates = [e for e in candidates if e.tenant_id is not None] or candidates
         if not candidates:
@@ -132,6 +142,8 @@ class Balancer:
                 reasons[endpoint.instance_id] = Unroutable.ON_TRIAL
             elif breaker is not None and not admits(breaker, now=now):
                 reasons[endpoint.instance_id] = Unroutable.BREAKER_OPEN
+            elif endpoint.cap_firm and self._is_full(endpoint):
+                reasons[endpoint.instance_id] = Unroutable.FULL
         return reasons
 
     def retry_after_seconds(self, model_id: UUID, api: Api, tenant_id: UUID | None = None) -> float:
@@ -208,6 +220,18 @@ class Balancer:
         if kept:
             return kept
         return [e for e in candidates if admits(breakers[e.instance_id], now=now, lonely=True)][:1]
+
+    def _with_room(self, candidates: list[Endpoint]) -> list[Endpoint]:
+        """Those below their cap; with none of them, those whose cap may be passed over."""
+        room = [e for e in candidates if not self._is_full(e)]
+        return room or [e for e in candidates if not e.cap_firm]
+
+    def _is_full(self, endpoint: Endpoint) -> bool:
+        """Whether this process has its share of the endpoint's cap in flight there."""
+        if endpoint.cap is None:
+            return False
+        share = -(-endpoint.cap // self._processes)
+        return self._in_flight.get(endpoint.instance_id, _IDLE)[0] >= share
 
     # Backstops
 

@@ -91,6 +91,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     authorization: str | None = None  # sent upstream when the engine wants a key of its own
     slots: int | None = None
     tls: bool = False  # https
+    cap: int | None = None  # requests at once that it should have, over all processes; None: as many as come
+    cap_firm: bool = False  # it gets no more than that; else only while another has room
     tenant_id: UUID | None = None  # whose requests alone it takes; None: everybody's
 
 

@@ -319,6 +319,8 @@ def _endpoint_row(ready: ReadyEndpoint) -> EndpointRow:
             authorization=ready.authorization,
             slots=ready.slots,
             tls=ready.tls,
+            cap=ready.cap,
+            cap_firm=ready.cap_firm,
             tenant_id=ready.tenant_id,
         ),
     )

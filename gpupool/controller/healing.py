@@ -19,6 +19,7 @@ from gpupool.policies.healing_world import Decision, Plan
 from gpupool.reads import healing as reads
 from gpupool.services import device_isolation
 from gpupool.services import healing as services
+from gpupool.services.memory_modes import set_memory_modes
 from tenants.actor import SYSTEM
 
 logger = structlog.get_logger(__name__)
@@ -41,6 +42,7 @@ async def keep_healing(
     looked_at, blind = float("-inf"), False
     while True:
         try:
+            await in_thread(partial(set_memory_modes, actor=SYSTEM, fence=fence))
             due = clock.monotonic() - looked_at >= RESYNC_SECONDS
             if due or await in_thread(reads.anything_undecided):
                 await in_thread(partial(heal_once, fence, clock=clock, mass_failure=mass_failure()))

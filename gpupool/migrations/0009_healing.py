@@ -18,4 +18,5 @@ class Migration(migrations.Migration):
             "deviceevent", "verdict", models.CharField(blank=True, default="", max_length=1000), preserve_default=False
         ),
         migrations.AddField("healingaction", "data", models.JSONField(blank=True, default=dict)),
+        migrations.AddField("instance", "guard_cap", models.PositiveIntegerField(blank=True, null=True)),
     ]

@@ -65,6 +65,7 @@ class Instance(TimeOrderedModel):
     host_memory_bytes = models.BigIntegerField(default=0)  # claimed on the host beside the devices
     memory_mode = models.CharField(max_length=8, choices=MemoryMode, default=MemoryMode.FULL)
     concurrency_cap = models.PositiveIntegerField(null=True, blank=True)  # what the mode allows; null: no cap
+    guard_cap = models.PositiveIntegerField(null=True, blank=True)  # what its node's OOM guard allows; null: no cap
     guard_state = models.CharField(max_length=16, blank=True)  # of the OOM guard; empty: nothing to say
     last_used_at = models.DateTimeField(null=True, blank=True)  # when it last had a request, for eviction
     load_seconds = models.FloatField(null=True, blank=True)  # start to first token, the last time

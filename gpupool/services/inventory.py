@@ -174,7 +174,7 @@ def _apply_instance(
             setattr(instance, name, seen[name])
         instance.save(update_fields=changed)
         measure(instance, changed)
-        if {"host", "port", "slots"} & set(changed):
+        if {"host", "port", "slots", "guard_cap"} & set(changed):
             changes.add(Section.ENDPOINTS, instance.pk)
     try:
         moved = move(instance, target, reason=bar or fact.reason, actor=actor, changes=changes, now=now)

@@ -25,6 +25,7 @@ def observed_members(node: Node, instance: Instance, fact: InstanceFact) -> dict
         "memory_rss_bytes": fact.memory_rss_bytes, "restarts": fact.restarts,
         "device_bytes": fact.device_bytes, "device_peak_bytes": fact.device_peak_bytes,
         "kv_capacity_bytes": fact.kv_capacity_bytes, "guard_state": fact.guard_state,
+        "guard_cap": fact.concurrency_cap,
         "load_seconds": fact.load_seconds, "wake_seconds": fact.wake_seconds, "started_from": fact.started_from,
     }  # fmt: skip
     used = _moment(fact.last_used_at)

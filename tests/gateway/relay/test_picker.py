@@ -30,8 +30,10 @@ class Pool:
         while True:
             yield from (0.0, 0.3, 0.5, 0.7, 0.9)
 
-    def add(self, tenant_id: UUID | None = None) -> Endpoint:
-        endpoint = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "tiny", tenant_id=tenant_id)
+    def add(self, tenant_id: UUID | None = None, *, cap: int | None = None, firm: bool = False) -> Endpoint:
+        endpoint = Endpoint(
+            uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "tiny", tenant_id=tenant_id, cap=cap, cap_firm=firm
+        )
         self.snapshot.apply(ENDPOINTS, [], [EndpointRow(endpoint.instance_id, MODEL, endpoint)])
         return endpoint
 
@@ -238,3 +240,45 @@ def test_where_only_anothers_is_ready_there_is_none(pool: Pool) -> None:
     assert not pool.balancer.can(MODEL, Api.CHAT, uuid4())
     assert pool.balancer.can(MODEL, Api.CHAT, tenant)
     assert pool.balancer.picker(MODEL, Api.CHAT, uuid4()).pick(NONE) is None
+
+
+def one_more(pool: Pool) -> Endpoint | None:
+    """One more request in flight."""
+    picker = pool.balancer.picker(MODEL, Api.CHAT)
+    endpoint = picker.pick(NONE)
+    if endpoint is not None:
+        picker.started(endpoint)
+        picker._in_use = None  # it stays in flight when the picker goes
+    return endpoint
+
+
+@pytest.mark.shows("R80")
+def test_endpoints_below_their_cap_are_preferred_and_a_cap_that_is_not_firm_refuses_nobody(pool: Pool) -> None:
+    capped, free = pool.add(cap=2), pool.add()
+    loads = Counter(endpoint.instance_id for endpoint in (one_more(pool) for _ in range(12)) if endpoint)
+    assert loads == {capped.instance_id: 2, free.instance_id: 10}
+    pool.snapshot.apply(ENDPOINTS, [free.instance_id], [])
+    assert one_more(pool) == capped
+
+
+@pytest.mark.shows("R80", "R132")
+def test_a_firm_cap_is_never_passed_and_said_to_be_the_reason(pool: Pool) -> None:
+    endpoint = pool.add(cap=2, firm=True)
+    assert [one_more(pool), one_more(pool), one_more(pool)] == [endpoint, endpoint, None]
+    assert pool.balancer.picker(MODEL, Api.CHAT).why_not(NONE) == {endpoint.instance_id: Unroutable.FULL}
+    assert pool.balancer.retry_after_seconds(MODEL, Api.CHAT) >= 1
+    pool.balancer.finished(endpoint, AttemptOutcome.OK)
+    assert one_more(pool) == endpoint
+
+
+def test_no_new_request_goes_to_an_endpoint_whose_cap_is_nought_while_another_has_room(pool: Pool) -> None:
+    full, other = pool.add(cap=0), pool.add(cap=12)
+    assert {one_more(pool) for _ in range(12)} == {other}
+    assert full in {one_more(pool) for _ in range(12)}
+
+
+def test_processes_share_a_cap() -> None:
+    pool = Pool()
+    pool.balancer = Balancer(pool.snapshot, clock=pool.clock, random=lambda: 0.0, processes=3)
+    endpoint = pool.add(cap=4, firm=True)
+    assert [one_more(pool) for _ in range(3)] == [endpoint, endpoint, None]
