@@ -10,6 +10,7 @@ from gpupool.policies.placement.views import DeviceView, Need
 
 Filter = Callable[[DeviceView, Need], str | None]
 
+_WORKED_IN: Final = frozenset({"read", "write", "compute"})
 MOST_MPS_CLIENTS: Final = 48
 """Of one device, from Volta on. Source: NVIDIA's documentation of the Multi-Process Service."""
 
@@ -87,15 +88,15 @@ def carries_shape(device: DeviceView, need: Need) -> str | None:
 
 def may_be_computed_in(device: DeviceView, need: Need) -> str | None:
     """Whether one of its regions that is large enough may be read, written and computed in."""
-    if not device.regions:
-        return None
-    usable = [one for one in device.regions if {"read", "write", "compute"} <= one.access]
-    if not usable:
-        return "none of its memory may be read, written and computed in"
-    sizes = [one.size_bytes for one in usable]
-    if None not in sizes and max(size for size in sizes if size is not None) < need.memory_bytes:
-        return f"no region of its memory has {describe_bytes(need.memory_bytes)}"
-    return None
+    reason = None
+    for one in device.regions:
+        if not one.access >= _WORKED_IN:
+            reason = reason or "none of its memory may be read, written and computed in"
+        elif one.size_bytes is None or one.size_bytes >= need.memory_bytes:
+            return None
+        else:
+            reason = f"no region of its memory has {describe_bytes(need.memory_bytes)}"
+    return reason
 
 
 def can_isolate(device: DeviceView, need: Need) -> str | None:
@@ -116,6 +117,8 @@ def has_mps_clients_left(device: DeviceView, need: Need) -> str | None:
 
 
 def has_room(device: DeviceView, need: Need) -> str | None:
+    if device.untouched and 0 < need.memory_bytes <= (device.memory_bytes or 0):
+        return None  # all of it is free: the rules of leases need not be asked
     decision = decide_portion(device_bytes=device.memory_bytes, held=device.portions(), wanted=need.portion)
     return decision.reason if isinstance(decision, Refused) else None
 

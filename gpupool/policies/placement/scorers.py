@@ -33,10 +33,11 @@ def wholeness(device: DeviceView, need: Need) -> float:
 
 def memory_nearness(device: DeviceView, need: Need) -> float:
     """How near its memory is, by the class's latency; half where that is not known."""
-    known = [one.latency_ns for one in device.regions if one.latency_ns and {"compute", "write"} <= one.access]
-    if not known:
-        return 0.5
-    return _clamped(_NEAREST_NS.get(device.kind, 150.0) / min(known))
+    nearest = 0.0
+    for one in device.regions:
+        if one.latency_ns and "compute" in one.access and "write" in one.access:
+            nearest = one.latency_ns if not nearest else min(nearest, one.latency_ns)
+    return _clamped(_NEAREST_NS.get(device.kind, 150.0) / nearest) if nearest else 0.5
 
 
 def capability(device: DeviceView, need: Need) -> float:
@@ -78,15 +79,23 @@ WEIGHTS: Final[Mapping[str, Mapping[str, float]]] = {
 }
 """By strategy. Spreading leaves devices whole only where all else is equal: the two pull apart."""
 
+_WEIGHED: Final = {
+    strategy: tuple((name, SCORERS[name], weight / sum(weights.values())) for name, weight in weights.items())
+    for strategy, weights in WEIGHTS.items()
+}
+
 SET_WEIGHTS: Final = {"nearness": 1.0, "alike": 0.2, "own_node": 0.1}
 """Of several devices together: see `sets`."""
 
 
 def score(device: DeviceView, need: Need) -> tuple[float, tuple[tuple[str, float], ...]]:
     """The weighted mean, and its parts."""
-    weights = WEIGHTS[need.strategy]
-    parts = tuple((name, SCORERS[name](device, need)) for name in weights)
-    return sum(weights[name] * value for name, value in parts) / sum(weights.values()), parts
+    total, parts = 0.0, []
+    for name, scorer, weight in _WEIGHED[need.strategy]:
+        value = scorer(device, need)
+        total += weight * value
+        parts.append((name, value))
+    return total, tuple(parts)
 
 
 def _clamped(value: float) -> float:
