@@ -24,7 +24,7 @@ class Rule(StrEnum):
 ALLOWED: Final[Mapping[Stage, frozenset[Stage]]] = {
     Stage.DRAFT: frozenset({Stage.ADMITTED, Stage.RETIRED}),
     Stage.ADMITTED: frozenset({Stage.DRAFT, Stage.SERVING, Stage.RETIRED}),
-    Stage.SERVING: frozenset({Stage.RETIRED}),
+    Stage.SERVING: frozenset({Stage.RETIRED, Stage.ADMITTED}),  # the latter where it was rolled back
     Stage.RETIRED: frozenset({Stage.ADMITTED, Stage.SERVING}),
 }
 WITHOUT_ADMISSION: Final[Mapping[Stage, frozenset[Stage]]] = {Stage.DRAFT: frozenset({Stage.SERVING})}

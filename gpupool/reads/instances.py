@@ -78,15 +78,15 @@ def pooled_view(instance: Instance, leases: list[Lease] | None = None) -> Pooled
     )
 
 
-def read_candidates() -> dict[UUID, list[Candidate]]:
+def read_candidates() -> dict[tuple[UUID, UUID | None], list[Candidate]]:
     """Versions by model, of the models with one that serves, was never ready and has something to go back to."""
     fresh = ModelVersion.objects.filter(state=VersionState.SERVING, replicas__gt=0, last_stable_at__isnull=True)
     stable = ModelVersion.objects.filter(last_stable_at__isnull=False, state__in=_GOING_BACK)
     models = fresh.filter(model_id__in=stable.values("model_id")).values_list("model_id", flat=True).distinct()
     versions = ModelVersion.objects.filter(model_id__in=list(models), state__in=_GOING_BACK).select_related("model")
-    found: dict[UUID, list[Candidate]] = {}
+    found: dict[tuple[UUID, UUID | None], list[Candidate]] = {}
     for version in versions.order_by("pk"):
-        found.setdefault(version.model_id, []).append(_candidate(version))
+        found.setdefault((version.model_id, version.tenant_id), []).append(_candidate(version))
     return found
 
 

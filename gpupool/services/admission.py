@@ -37,7 +37,7 @@ def admit_version(
     version = lock_version(version_id)
     settings = admission_settings()
     _check_step(version, Stage.ADMITTED, settings)
-    if version.state == VersionState.ADMITTED:
+    if version.state == VersionState.ADMITTED and version.admitted_at is not None:
         return version
     reasons = missing(
         manifest=bool(version.manifest),

@@ -36,7 +36,7 @@ def roll_back_version(
         overtaken
         or stable.last_stable_at is None
         or stable.state not in _GOES_BACK
-        or stable.model_id != failed.model_id
+        or (stable.model_id, stable.tenant_id) != (failed.model_id, failed.tenant_id)
     ):
         return stable
     before = {"serving": failed.name, "replicas": stable.replicas, "state": stable.state}

@@ -27,7 +27,8 @@ def test_the_table_has_every_state_of_a_row() -> None:
         (D, S, REQUIRED, False, False),
         (R, S, REQUIRED, False, False),  # it served before this was asked for
         (S, D, REQUIRED, True, False),
-        (S, A, REQUIRED, True, False),
+        (S, A, REQUIRED, True, True),  # rolled back
+        (A, S, REQUIRED, False, False),
         (R, D, REQUIRED, True, False),
         (D, S, OFF, False, True),
         (R, S, OFF, False, True),

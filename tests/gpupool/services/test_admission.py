@@ -27,6 +27,7 @@ from gpupool.services.catalogue import change_version, create_version
 from gpupool.weights.hashing import make_manifest
 from gpupool.weights.signature import Trust
 from tenants.actor import SYSTEM
+from tenants.erasure import all_held
 from tenants.models import AuditEvent
 from tenants.services import InvalidInput
 from tests.doubles.sigstore import IDENTITY, ISSUER, Sigstore
@@ -236,3 +237,22 @@ def test_a_versions_lineage_goes_from_its_data_to_what_was_made_on_top_of_it() -
     assert told["manifest_sha256"] == digest(read_manifest(MANIFEST))
     assert [one["sha256"] for one in told["data_sets"]] == ["a" * 64]
     assert [(one["id"], one["rank"], one["job_id"]) for one in told["adapters"]] == [(adapter.pk, 8, None)]
+
+
+def test_a_version_that_was_rolled_back_unadmitted_can_be_admitted() -> None:
+    version = a_draft()
+    ModelVersion.objects.filter(pk=version.pk).update(state=VersionState.ADMITTED)
+    with pytest.raises(Conflict, match="was never admitted"):
+        serve_version(version.pk, actor=SYSTEM)
+    assert admit_version(version.pk, actor=SYSTEM).admitted_at is not None
+    assert serve_version(version.pk, actor=SYSTEM).state == VersionState.SERVING
+
+
+def test_a_tenants_own_versions_are_erased_with_it() -> None:
+    model, tenant = make_model("qwen3"), make_tenant()
+    own, shared = a_draft(model, "own", tenant_id=tenant.pk), a_draft(model, "shared")
+    bound = make_instance(shared, port=1, state=InstanceState.STOPPED)
+    bound.tenant_id = tenant.pk
+    bound.save()
+    held = {one.model._meta.object_name: set(one.of_tenant(tenant.pk)) for one in all_held()}
+    assert (held["ModelVersion"], held["Instance"]) == ({own}, {bound})

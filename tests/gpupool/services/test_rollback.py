@@ -14,6 +14,7 @@ from gpupool.reads.instances import read_candidates
 from gpupool.services.inventory import apply_observed
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
+from tests.factories import make_tenant
 from tests.gpupool.pool import a_device, a_version, an_online_node, place_one, seen
 
 pytestmark = pytest.mark.django_db
@@ -70,6 +71,14 @@ def test_what_was_overtaken_or_retired_is_left_alone() -> None:
     assert stands(new)[0] == VersionState.SERVING
     with pytest.raises(ModelVersion.DoesNotExist):
         services.roll_back_version(new.pk, new.model_id, reason="", actor=SYSTEM)
+
+
+def test_nobody_is_rolled_back_to_anothers_own_version() -> None:
+    theirs, new = a_version("m", replicas=1), a_version("m", replicas=1)
+    ModelVersion.objects.filter(pk=theirs.pk).update(last_stable_at=timezone.now(), tenant_id=make_tenant().pk)
+    assert [[one.version_id for one in versions] for versions in read_candidates().values()] == [[theirs.pk], [new.pk]]
+    services.roll_back_version(new.pk, theirs.pk, reason="It failed.", actor=SYSTEM)
+    assert stands(new)[0] == VersionState.SERVING
 
 
 def test_one_that_was_replaced_after_it_failed_counts_as_having_failed() -> None:
