@@ -28,6 +28,7 @@ def living(life: EngineLife, device_bytes: int | None, reading: Reading) -> Inst
         restarts=record.restarts,
         device_bytes=device_bytes,
         device_peak_bytes=life.peak_bytes,
+        kv_capacity_bytes=record.kv_capacity_bytes,
         load_seconds=record.load_seconds,
         wake_seconds=record.wake_seconds,
         started_from=record.started_from,

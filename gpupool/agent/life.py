@@ -230,7 +230,7 @@ class EngineLife:
         record.port = port
         record.pid = record.start_mark = record.process_started_at = None
         try:
-            self._log_begins = make_room(log_path)
+            self._log_begins = record.log_begins = make_room(log_path)
             cache = self._shop.cache.prepare(row)
             self._shop.state.save(record)  # before the process: it must be found again whatever happens next
         except OSError as error:

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from gpupool.agent import engine as engines
 from gpupool.agent import slumber
+from gpupool.agent.engine_memory import logged_memory
 from gpupool.agent.processes import EngineProcess
 from gpupool.agent.state import InstanceRecord
 from gpupool.agent.workshop import Workshop
@@ -119,7 +120,9 @@ class Serving:
             ) from None
         self._owner.enter(Phase.WARMING, "")
         await engines.warm_up(self._engine, self._port, row.served_name, deadline_seconds=timings.load_deadline)
-        self._owner.record.load_seconds = round(self._shop.clock.monotonic() - self._begun, 3)
+        record = self._owner.record
+        record.load_seconds = round(self._shop.clock.monotonic() - self._begun, 3)
+        record.kv_capacity_bytes = logged_memory(self._engine, record.log_path, record.log_begins).kv_bytes
         self._ready()
 
     def _ready(self) -> None:
