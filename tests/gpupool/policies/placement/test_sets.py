@@ -21,7 +21,7 @@ def numbered(links: Mapping[int, dict[str, str]]) -> list[DeviceView]:
     return [a_device(number, links=own) for number, own in links.items()]
 
 
-@pytest.mark.shows("R26", "R28")
+@pytest.mark.shows("R28")
 def test_the_nearest_pair_is_taken() -> None:
     """Two pairs with an NVLink bridge each, PCIe between them; one of the first pair is nearly full."""
     devices = numbered(linked((1, 2), (3, 4), kind="nvlink", others="pcie_host"))
@@ -30,6 +30,40 @@ def test_the_nearest_pair_is_taken() -> None:
     assert isinstance(made, Placed)
     assert made.device_ids == ids(3, 4)
     assert made.nearness == topology.LEVELS["nvlink"]
+
+
+@pytest.mark.shows("R26")
+def test_a_cluster_of_several_kinds_is_chosen_from_by_its_links() -> None:
+    """A100s with PCIe between the sockets, H100s in an NVSwitch domain (900 GB/s a GPU), MI300Xs joined by XGMI.
+
+    The 5.2 TB/s that are told of an MI300X are of its HBM: they say nothing of how near another one is.
+    """
+    kinds = [
+        ("nvidia", "A100-PCIE-80GB", "system"),
+        ("amd", "MI300X", "xgmi"),
+        ("nvidia", "H100-SXM5-80GB", "nvswitch"),
+    ]
+    devices = [
+        a_device(
+            10 * node + number,
+            node=a_node(node),
+            vendor=vendor,
+            name=name,
+            tags=frozenset({name}),
+            links={f"gpu-{10 * node + 3 - number:04d}": kind},
+        )
+        for node, (vendor, name, kind) in enumerate(kinds, start=1)
+        for number in (1, 2)
+    ]
+    near = place(devices, a_need(devices=2, topology="required"))
+    assert isinstance(near, Placed)
+    assert near.device_ids == ids(31, 32)
+    amd = place(devices, a_need(devices=2, topology="required", gpu_tag="MI300X"))
+    assert isinstance(amd, Placed)
+    assert (amd.device_ids, amd.nearness) == (ids(21, 22), topology.LEVELS["xgmi"])
+    far = place(devices, a_need(devices=2, topology="required", gpu_tag="A100-PCIE-80GB"))
+    assert isinstance(far, Unplaced)
+    assert "across the sockets" in far.reason
 
 
 @pytest.mark.shows("R27")
