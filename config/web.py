@@ -20,7 +20,7 @@ from gateway.api.realtime import build_realtime
 from gateway.api.runtime import install_runtime
 from gateway.relay.dialects.base import id_headers, render_error
 from gateway.relay.routes import api_near
-from gpupool.leases.default import close_shared_store
+from gpupool.leases.default import check_store_settings, close_shared_store
 from gpupool.stream.routing import websocket_urlpatterns as agent_streams
 
 # Django, Channels and uvicorn each describe ASGI's messages by types of their own.
@@ -34,6 +34,7 @@ class Lifespan:
         runtime = build_web_runtime(environment())
         await receive()
         try:
+            check_store_settings()
             await runtime.start()
         except SettingsError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})

@@ -5,6 +5,7 @@ import asyncio
 from django.conf import settings
 
 from gpupool.leases.base import LeaseStore
+from gpupool.leases.etcd_address import EtcdAddress, parse_etcd_url
 from gpupool.leases.postgres import PostgresStore
 
 
@@ -22,17 +23,25 @@ def open_store() -> LeaseStore:
     return PostgresStore(url)
 
 
+def check_store_settings() -> None:
+    """At the start, not with the first agent that connects. Raises SettingsError."""
+    if settings.GATEHOUSE.etcd_url:
+        _etcd_address(settings.GATEHOUSE.etcd_url)
+
+
 def _open_etcd(url: str) -> LeaseStore:
     from gpupool.leases.etcd import EtcdStore  # only who uses it loads gRPC
-    from gpupool.leases.etcd_address import parse_etcd_url
 
-    address = parse_etcd_url(
+    return EtcdStore(_etcd_address(url))
+
+
+def _etcd_address(url: str) -> EtcdAddress:
+    return parse_etcd_url(
         url,
         ca_file=settings.GATEHOUSE.etcd_ca_file,
         certificate_file=settings.GATEHOUSE.etcd_cert_file,
         key_file=settings.GATEHOUSE.etcd_key_file,
     )
-    return EtcdStore(address)
 
 
 _stores: dict[asyncio.AbstractEventLoop, LeaseStore] = {}

@@ -11,10 +11,11 @@ from django.core.management.base import BaseCommand, CommandError
 from psycopg.errors import UndefinedTable
 
 from core.clock import SystemClock
+from core.env import SettingsError
 from core.tls import engine_context
 from gpupool.controller.loop import Controller
 from gpupool.engines.registry import engines
-from gpupool.leases.default import open_store
+from gpupool.leases.default import check_store_settings, open_store
 from gpupool.policies.reconcile import Rules
 
 
@@ -24,6 +25,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.GATEHOUSE.database_url is None:
             raise CommandError("DATABASE_URL is not set: the controller needs PostgreSQL")
+        try:
+            check_store_settings()
+        except SettingsError as error:
+            raise CommandError(str(error)) from error
         try:
             asyncio.run(_run())
         except UndefinedTable as error:
