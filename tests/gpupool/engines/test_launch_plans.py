@@ -11,6 +11,7 @@ from gpupool.engines.base import (
     GivenDevice,
     LaunchPlan,
     LaunchRequest,
+    device_environment,
 )
 from gpupool.engines.registry import get_engine
 
@@ -76,8 +77,8 @@ def options(argv: tuple[str, ...]) -> dict[str, str | None]:
           "--enable-metrics": None}),
         ("sglang", ("/usr/bin/python3",), (CPU,), {"memory_saver": True, "lora": True, "context_length": 4096},
          {"--model-path": "/models/with space", "--served-model-name": "tiny", "--host": "127.0.0.1",
-          "--port": "21001", "--nccl-port": "21002", "--device": "cpu", "--max-running-requests": "64", "--context-length": "4096",
-          "--dtype": "auto", "--enable-metrics": None, "--enable-memory-saver": None,
+          "--port": "21001", "--nccl-port": "21002", "--device": "cpu", "--max-running-requests": "64",
+          "--context-length": "4096", "--dtype": "auto", "--enable-metrics": None, "--enable-memory-saver": None,
           "--enable-weights-cpu-backup": None, "--enable-lora": None, "--max-lora-rank": "64",
           "--lora-target-modules": "all"}),
         ("tgi", ("text-generation-launcher",), (GPU_A, GPU_A), {"max_total_tokens": 4096, "cuda_graphs": False},
@@ -94,6 +95,60 @@ def test_a_plan_says_how_to_start_it(
     assert made.argv[: len(begins)] == begins
     assert options(made.argv) == expected
     assert made.port == 21_001
+
+
+AMD = (
+    GivenDevice("GPU-1a2b", "gpu", "amd", 64 * GIB, index=3),
+    GivenDevice("MI210_0000:43:00.0", "gpu", "amd", 64 * GIB, uuid="GPU-3c4d"),
+)
+INTEL = (
+    GivenDevice("ARC_0000:03:00.0", "gpu", "intel", 16 * GIB, index=0),
+    GivenDevice("ARC_0000:83:00.0", "gpu", "intel", 16 * GIB, index=2),
+)
+_HIDDEN = {
+    "CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1",
+    "ONEAPI_DEVICE_SELECTOR": "*:cpu",
+}  # fmt: skip
+
+
+@pytest.mark.shows("P10", "R72", "R151")
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        pytest.param((CPU,), {}, id="a host without a GPU in the lease: all are hidden"),
+        pytest.param((GPU_B, GPU_A), {"CUDA_VISIBLE_DEVICES": "GPU-bbbb,GPU-aaaa"}, id="CUDA: by UUID, in its order"),
+        pytest.param(
+            (GivenDevice("MIG-1", "gpu", "nvidia", GIB),), {"CUDA_VISIBLE_DEVICES": "MIG-1"}, id="CUDA: a part of one"
+        ),
+        pytest.param(
+            AMD,
+            {"ROCR_VISIBLE_DEVICES": "GPU-1a2b,GPU-3c4d", "HIP_VISIBLE_DEVICES": "0,1"},
+            id="ROCm: by UUID below HIP, which counts what is left",
+        ),
+        pytest.param(
+            INTEL,
+            {"ZE_AFFINITY_MASK": "0,2", "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1", "ZE_FLAT_DEVICE_HIERARCHY": "FLAT",
+             "ONEAPI_DEVICE_SELECTOR": "level_zero:gpu"},
+            id="oneAPI: by index, in the order of the PCI bus",
+        ),
+    ],
+)  # fmt: skip
+def test_each_vendors_runtime_is_shown_its_devices_and_no_other(
+    devices: tuple[GivenDevice, ...], expected: dict[str, str]
+) -> None:
+    assert device_environment(devices) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | _HIDDEN | expected
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        (GivenDevice("MI210_0000:43:00.0", "gpu", "amd"), "ROCm takes GPUs by no other lasting name"),
+        (GivenDevice("ARC_0000:03:00.0", "gpu", "intel"), "by which oneAPI takes GPUs"),
+    ],
+)
+def test_a_gpu_without_a_name_for_its_runtime_is_refused(device: GivenDevice, says: str) -> None:
+    with pytest.raises(EngineArgumentsRefused, match=says):
+        device_environment((device,))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -68,6 +68,23 @@ def a_world(
     return World(NOW, [version], instances, nodes, devices)
 
 
+def test_what_tenants_acquire_is_kept_beside_the_replicas() -> None:
+    """Neither counted nor stopped as too many; it ends where it fails or its version serves no more."""
+    replica, acquired = an_instance(1, State.READY), an_instance(2, State.ASLEEP, pooled=True)
+    assert reconcile(a_world(a_version(1), replica, acquired), RULES).actions == ()
+    assert reconcile(a_world(a_version(0), acquired), RULES).actions == ()
+    (requested,) = reconcile(a_world(a_version(1), acquired), RULES).actions
+    assert isinstance(requested, Request)
+    for version, instance, says in (
+        (a_version(0, serving=False), acquired, "m v1 serves no more."),
+        (a_version(0), an_instance(2, State.FAILED, age=31.0, pooled=True, reason="No."), "It failed: No."),
+    ):
+        assert reconcile(a_world(version, instance), RULES).actions == (Stop(instance.instance_id, says),)
+    waiting = an_instance(2, State.REQUESTED, node=None, pooled=True)
+    (placed,) = reconcile(a_world(a_version(0), waiting), RULES).actions
+    assert isinstance(placed, Place)
+
+
 def test_a_missing_replica_is_asked_for() -> None:
     plan = reconcile(a_world(a_version(2), an_instance(1, State.READY)), RULES)
     assert [type(action) for action in plan.actions] == [Request]
