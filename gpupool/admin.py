@@ -20,6 +20,11 @@ class ModelAdmin(BreakGlassAdmin):
 @admin.register(ModelVersion)
 class ModelVersionAdmin(BreakGlassAdmin):
     fixed_fields = ("model",)
+    fields = (
+        "model", "name", "engine", "artefact_uri", "served_name", "engine_args", "memory_bytes", "device_kind",
+        "replicas", "state", "checks", "admitted_at",
+    )  # fmt: skip
+    readonly_fields = ("checks", "admitted_at")  # what admission found is nobody's to write
     list_display = ("model", "name", "engine", "replicas", "state")
     list_select_related = ("model",)
 

@@ -1,5 +1,6 @@
 """The catalogue: models by the name that applications use, and their versions."""
 
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from core.models import TimeOrderedModel
@@ -15,6 +16,11 @@ class Model(TimeOrderedModel):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """For the backoffice; services take names by gpupool.services.names."""
+        if ModelAlias.objects.filter(name=self.name).exists():
+            raise ValidationError({"name": f"{self.name!r} is another name of a model already."})
 
 
 class ModelAlias(TimeOrderedModel):

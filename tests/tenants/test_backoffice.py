@@ -10,7 +10,8 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from core.epochs import Section, current_epoch, read_changes
-from gpupool.models import VersionState
+from gpupool.models import Model, VersionState
+from gpupool.services.aliases import create_alias
 from tenants.actor import SYSTEM
 from tenants.breakglass import NewestRows
 from tenants.models import AuditEvent, Grant, PlatformRole, PrincipalKind, Tenant, TenantRole, UsageRecord, User
@@ -143,6 +144,13 @@ def test_retiring_a_version_by_hand_reaches_the_door(root: Client) -> None:
     assert _changed(Section.MODELS, after=epochs[Section.MODELS]) == {version.model_id}
     assert _changed(Section.ENDPOINTS, after=epochs[Section.ENDPOINTS]) == {instance.pk}
     assert _changed(Section.POOL, after=epochs[Section.POOL]) == {version.pk}
+
+
+def test_a_model_is_not_called_by_hand_as_another_one_is_too(root: Client) -> None:
+    create_alias(make_model("first").pk, "latest", actor=SYSTEM)
+    refused = root.post("/backoffice/gpupool/model/add/", {"name": "latest", "description": "", "tenant_id": ""})
+    assert "is another name of a model already" in refused.content.decode()
+    assert not Model.objects.filter(name="latest").exists()
 
 
 def test_tenants_are_suspended_and_not_deleted(root: Client) -> None:
