@@ -14,6 +14,7 @@ from gateway.api.http import error_response
 from gateway.api.runtime import installed_runtime
 from gateway.relay.oip import about_server
 from gateway.relay.plan import Api
+from gpupool.reads.device_metrics import render_device_metrics
 
 
 @require_safe
@@ -37,7 +38,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         check_scraper(headers, client_host=request.META.get("REMOTE_ADDR"), token=settings.GATEHOUSE.metrics_token)
     except GatehouseError as error:
         return error_response(error)
-    return HttpResponse(render_metrics(), content_type=CONTENT_TYPE_LATEST)
+    return HttpResponse(render_metrics() + render_device_metrics(), content_type=CONTENT_TYPE_LATEST)
 
 
 @csrf_exempt

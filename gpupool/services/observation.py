@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Q
-
 from core.telemetry import instances as metrics
-from gpupool.models import Instance, Lease, Node
+from gpupool.models import Device, Instance, Lease, Node
+from gpupool.policies.device_probe import DeviceReading
+from gpupool.policies.device_probe import trouble as device_trouble
+from gpupool.policies.healing_world import Isolation
 from gpupool.policies.instance import State
 from gpupool.services.claims import instance_holder
 from gpupool.stream.messages import InstanceFact
@@ -47,9 +48,8 @@ def devices_in_trouble(instances: Iterable[Instance]) -> dict[UUID, str]:
     holders = {instance_holder(instance): instance.pk for instance in instances}
     if not holders:
         return {}
-    trouble = Q(device__health="failed") | Q(device__isolated_at__isnull=False) | Q(device__present=False)
-    rows = Lease.objects.filter(trouble, holder__in=holders, released_at__isnull=True).select_related("device")
-    return {holders[lease.holder]: _trouble(lease) for lease in rows.order_by("pk")}
+    rows = Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device").order_by("pk")
+    return {holders[lease.holder]: reason for lease in rows if (reason := _trouble(lease.device))}
 
 
 def barrier(instance: Instance, fact: InstanceFact, trouble: str) -> str:
@@ -63,11 +63,23 @@ def barrier(instance: Instance, fact: InstanceFact, trouble: str) -> str:
     return trouble
 
 
-def _trouble(lease: Lease) -> str:
-    device = lease.device
-    if device.isolated_at is not None:
+def _trouble(device: Device) -> str:
+    """What its device says against an instance. On one that a person or support has out, what runs may run on."""
+    if device.isolated_at is not None and device.isolated_by not in (Isolation.PERSON, Isolation.SUPPORT):
         return f"{device.stable_id} was taken out of service: {device.isolated_reason}"
-    return f"{device.stable_id} has failed." if device.present else f"{device.stable_id} is gone from its node."
+    return device_trouble(
+        DeviceReading(
+            label=device.stable_id,
+            present=device.present,
+            health=device.health,
+            temperature_celsius=device.temperature_celsius,
+            limit_celsius=device.telemetry.get("temperature_limit_celsius"),
+            utilization=device.utilization,
+            memory_bytes=device.memory_bytes,
+            memory_used_bytes=device.memory_used_bytes,
+            throttled_by=str(device.facts.get("throttled_by", "")),
+        )
+    )
 
 
 def _moment(seconds: float | None) -> datetime | None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from django.conf import settings
 
@@ -80,3 +81,27 @@ def test_an_instance_that_serves_no_more_begins_anew() -> None:
     set_memory_modes(actor=SYSTEM)
     instance.refresh_from_db()
     assert (instance.memory_mode, instance.concurrency_cap) == ("full", None)
+
+
+@pytest.mark.shows("R63")
+@pytest.mark.parametrize(
+    ("changed", "serves"),
+    [
+        ({"temperature_celsius": 99.0}, False),
+        ({"facts": {"throttled_by": "hardware_thermal"}}, False),
+        ({"temperature_celsius": 70.0, "facts": {"throttled_by": "power_cap"}}, True),
+    ],
+)
+def test_an_instance_that_answers_over_a_device_in_trouble_gets_no_requests(
+    changed: dict[str, Any], serves: bool
+) -> None:
+    instance = a_ready_instance()
+    node = instance.node
+    assert node is not None
+    assert node.session_id is not None
+    report = seen(instance, "ready", pid=7, port=21000)
+    hot = msgspec.structs.replace(report, devices=[msgspec.structs.replace(report.devices[0], **changed)])
+    services.apply_observed(node.pk, node.session_id, hot)
+    assert bool(list_ready_endpoints()) is serves
+    services.apply_observed(node.pk, node.session_id, report)
+    assert list_ready_endpoints()
