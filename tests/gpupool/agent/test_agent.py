@@ -45,6 +45,7 @@ async def test_a_desired_row_becomes_a_ready_engine(web: FakeWeb, var_dir: Path)
     async with running_agent(web, var_dir):
         fact = await web.until_state(wish.instance_id, "ready")
         assert (fact.slots, fact.fencing_token, fact.lease_id) == (2, wish.fencing_token, wish.lease_id)
+        assert fact.kv_capacity_bytes  # as the engine logged while it loaded
         assert fact.process_started_at is not None
         assert await serves(fact)
         await web.until(lambda: any(load.running == 0 for load in web.observed[-1].load))
