@@ -259,7 +259,11 @@ class NodeAgent:
 
     def _on_desired(self, desired: Desired) -> None:
         self._supervisor.set_desired(desired.instances)
-        self._actions.set_wanted(desired.actions)
+        actions = desired.actions
+        if self._settings.simulated:
+            # A reboot or reset of what is made up would be one of the machine that the simulation runs on.
+            actions = [msgspec.structs.replace(action, dry_run=True) for action in actions]
+        self._actions.set_wanted(actions)
         if self._events.acknowledge(desired.event_sequence):
             self._changed.set()
 

@@ -15,6 +15,7 @@ import pytest
 from core.clock import ManualClock
 from gpupool.agent.engine import LaunchRefused
 from gpupool.agent.isolation.launcher import NO_ISOLATION
+from gpupool.agent.node import NodeAgent, NodeSettings
 from gpupool.agent.probe import Answer, ask
 from gpupool.discovery.base import LinkType, Noticed
 from gpupool.engines.base import GivenDevice, WireRequest
@@ -25,7 +26,7 @@ from gpupool.simulation.fleet import Fleet, FleetSettings, SimulatedNode, node_n
 from gpupool.simulation.kinds import KINDS
 from gpupool.simulation.launcher import SimulatedLauncher, SimulatedProcess
 from gpupool.simulation.traffic import Traffic
-from gpupool.stream.messages import DesiredInstance
+from gpupool.stream.messages import Desired, DesiredInstance, DeviceAction
 from tests.gpupool.processes import free_port
 
 GIB = 1 << 30
@@ -221,6 +222,29 @@ async def test_nodes_lose_their_power_and_come_back(tmp_path: Path) -> None:
     assert not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_no_action_on_made_up_devices_ever_reaches_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reboot of a simulated node would be one of the machine that it runs on."""
+
+    async def refuse(*arguments: object, **options: object) -> str:
+        raise AssertionError("a simulated node has run a command")
+
+    monkeypatch.setattr("gpupool.agent.actions.run_tool", refuse)
+    settings = NodeSettings(
+        node="sim-1", token="t", web_url=f"http://127.0.0.1:{free_port()}", var_dir=tmp_path,
+        port_first=free_port(), port_count=8, simulated=True, boot_id="one",
+    )  # fmt: skip
+    agent = NodeAgent(settings, [devices_of()], launcher=SimulatedLauncher())
+    stop = asyncio.Event()
+    running = asyncio.create_task(agent.run(stop))
+    reboot = DeviceAction(action_id=uuid4(), action="reboot", stable_id="", dry_run=False)
+    agent._on_desired(Desired(revision=1, instances=[], actions=[reboot]))
+    await until(lambda: [fact.state for fact in agent._actions.facts()] == ["dry_run"], "it is only said")
+    stop.set()
+    await running
 
 
 def test_a_fleet_is_checked_before_it_starts(tmp_path: Path) -> None:
