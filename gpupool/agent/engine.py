@@ -142,7 +142,7 @@ def launch(
         raise LaunchRefused(str(error.args[0]), retry=False) from error
     path = shim_path(str(_CODE_ROOT)) if prepared.engine.torch else str(_CODE_ROOT)
     env = clean_environment(os.environ) | {"PYTHONPATH": path}
-    if not row.isolation:  # a sandbox does not show the folder
+    if not row.isolation.get("sandbox"):  # a sandbox does not show the folder
         env |= cache
     env |= dict(plan.env) | {MARK_VARIABLE: mark}
     command = Command(plan.argv, env, log_path.parent)
