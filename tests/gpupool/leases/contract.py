@@ -192,6 +192,7 @@ class LeaseStoreContract:
         assert [(event.key, event.value is not None) for event in events] == [(key, put) for _, key, put in told]
         assert all(event.revision == told[n][0] for n, event in enumerate(events) if told[n][0] >= 0)
 
+    @pytest.mark.shows("R35")
     async def test_a_key_goes_when_its_lease_runs_out(self, store: LeaseStore) -> None:
         grant = await store.grant(SHORT_TTL_SECONDS)
         await put(store, "/a", b"1", grant.lease_id)

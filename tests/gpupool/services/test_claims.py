@@ -3,6 +3,7 @@
 import threading
 from uuid import UUID
 
+import msgspec
 import pytest
 from django.db import connection
 from django.db.models import Sum
@@ -156,12 +157,15 @@ def test_a_superseded_controller_cannot_write() -> None:
     assert isinstance(services.claim_and_place(instance.pk, device.pk, actor=SYSTEM, fence=new), Lease)
 
 
-@pytest.mark.shows("P11")
-def test_a_report_about_an_earlier_claim_changes_nothing() -> None:
+@pytest.mark.shows("P11", "R33")
+def test_a_report_about_an_earlier_claim_changes_no_instance_and_its_readings_are_taken() -> None:
     node = an_online_node(a_device("gpu-0"))
     instance = place_one(a_version("m"), node)
     stale = InstanceFact(instance_id=instance.pk, state="ready", lease_id=1, fencing_token=instance.fencing_token - 1)
-    services.apply_observed(node.pk, node.session, Observed(sequence=1, devices=[a_device("gpu-0")], instances=[stale]))
+    for used in (5, 3):  # readings have no order but the last one's
+        device = msgspec.structs.replace(a_device("gpu-0"), memory_used_bytes=used)
+        services.apply_observed(node.pk, node.session, Observed(sequence=1, devices=[device], instances=[stale]))
+        assert Device.objects.get().memory_used_bytes == used
     instance.refresh_from_db()
     assert instance.state == InstanceState.STAGING
 
