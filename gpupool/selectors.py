@@ -228,14 +228,15 @@ class DeviceOverview:
 
 
 def list_devices_overview() -> list[DeviceOverview]:
-    """Every device that is present or still holds claims, by node and index."""
+    """Every device that is present or still holds claims, by node and index; of one that is divided, its parts."""
     reserved: dict[UUID, int] = dict(
         Lease.objects.filter(released_at__isnull=True)
         .values_list("device_id")
         .annotate(total=Sum("memory_bytes"))
         .order_by("device_id")
     )
-    devices = Device.objects.filter(Q(present=True) | Q(pk__in=reserved)).select_related("node")
+    held = Q(pk__in=reserved)
+    devices = Device.objects.filter(Q(present=True, allocatable=True) | held).select_related("node")
     return [
         DeviceOverview(
             id=device.pk,

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from django.utils import timezone
 
@@ -227,3 +228,12 @@ def test_an_event_wakes_the_controller_and_one_that_came_before_does_not() -> No
     after = current_epoch(Section.POOL)
     services.apply_observed(node.pk, node.session, report)
     assert current_epoch(Section.POOL) == after
+
+
+@pytest.mark.shows("P18")
+def test_of_a_divided_gpu_the_parts_are_listed_and_summed_and_not_the_whole() -> None:
+    whole = msgspec.structs.replace(a_device("GPU-1"), allocatable=False)
+    part = msgspec.structs.replace(a_device("MIG-1", memory_bytes=8 * GIB), partition_of="GPU-1")
+    an_online_node(whole, part)
+    (listed,) = list_devices_overview()
+    assert (listed.stable_id, listed.memory_bytes) == ("MIG-1", 8 * GIB)
