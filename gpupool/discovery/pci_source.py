@@ -83,7 +83,10 @@ class PciSource:
             printed = b""
         finally:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()  # it has ended, or is not waited for
+                process.kill()
+            with contextlib.suppress(TimeoutError):  # in uninterruptible sleep: it ends when the driver lets go of it
+                async with asyncio.timeout(1.0):
+                    await process.wait()
         return printed.decode(errors="replace")
 
 
