@@ -7,6 +7,7 @@ import msgspec
 
 from gpupool.discovery.base import Capability, DeviceProcess, Link, MemoryRegion
 from gpupool.policies.instance import State
+from gpupool.policies.tiers import Tier
 from gpupool.stream.bounds import (
     LARGEST_BIGINT,
     LARGEST_INT,
@@ -48,6 +49,7 @@ _LARGEST_READING: Final = 1e18
 _HEALTHS: Final = frozenset({"ok", "failed", "unknown"})
 _KINDS: Final = frozenset({"cpu", "gpu"})
 _STATES: Final = frozenset(State)
+_STARTS: Final = frozenset({"", Tier.COLD, Tier.STAGED})
 _MEMORY_MODES: Final = frozenset({"", "full", "mixed", "cpu"})
 _ACTION_STATES: Final = frozenset({"running", "done", "failed", "dry_run"})
 _decoder: Final = msgspec.json.Decoder(AgentMessage)
@@ -170,6 +172,8 @@ def _check_use(fact: InstanceFact) -> None:
     check_real("wake_seconds", fact.wake_seconds, least=0.0, largest=_LONGEST_SECONDS)
     check_moment("last_used_at", fact.last_used_at)
     check_text("guard_state", fact.guard_state, 16)
+    if fact.started_from not in _STARTS:
+        raise BadMessage(f"instance {fact.instance_id}: nothing starts from {fact.started_from!r}")
     if fact.memory_mode not in _MEMORY_MODES:
         raise BadMessage(f"instance {fact.instance_id}: there is no memory mode {fact.memory_mode!r}")
 

@@ -14,7 +14,7 @@ from core.ids import uuid7
 from gpupool import services
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, Node
 from gpupool.policies.lease import Refused
-from gpupool.policies.tenant_switch import Binding, is_signed, switch_key
+from gpupool.policies.tenant_switch import Binding, is_signed, switch_key, token_digest
 from gpupool.reads.instances import read_nearness, read_pool
 from gpupool.selectors import list_ready_endpoints
 from gpupool.services.inventory import apply_observed
@@ -185,6 +185,7 @@ def test_the_row_of_a_tenants_instance_is_signed_for_its_node() -> None:
     tenant = uuid7()
     Instance.objects.filter(pk=instance.pk).update(tenant_id=tenant)
     row, key = told(node, instance), switch_key(_digest(node))
+    assert key == switch_key(token_digest(node.token))  # as its agent derives it
     assert row.tenant_id == tenant
     assert is_signed(key, Binding(tenant, instance.pk, instance.fencing_token), row.signature)
     other = switch_key(_digest(an_online_node(a_device("gpu1"), name="node-2")))

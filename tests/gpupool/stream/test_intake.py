@@ -111,6 +111,7 @@ def test_a_whole_device_with_its_events_is_read() -> None:
         _observed(load_seconds=-0.1),
         _observed(memory_mode="roomy"),
         _observed(guard_state="x" * 17),
+        _observed(started_from="heaven"),
         _observed(last_used_at=1e300),
         _events(sequence=0),
         _events({}, {}),
