@@ -25,11 +25,15 @@ from gpupool.discovery.nvidia_view import devices, without_telemetry
 from gpupool.discovery.topology import matrix
 
 _LINKS_EVERY_SECONDS: Final = 300.0
-_ABSENT_REST_SECONDS: Final = 60.0
+_AWAY_REST_SECONDS: Final = 60.0
 
 
 class SmiFailed(Exception):
     """No answer of nvidia-smi; the message is a sentence."""
+
+
+class SmiAway(SmiFailed):
+    """It is not there, or hangs: asking again soon would help nobody, and leave one more process in the kernel."""
 
 
 class NvidiaSmiSource:
@@ -65,8 +69,8 @@ class NvidiaSmiSource:
         try:
             reading = await self._read()
         except SmiFailed as error:
-            if "not found" in str(error):
-                self._next_at = now + _ABSENT_REST_SECONDS
+            if isinstance(error, SmiAway):
+                self._next_at = now + _AWAY_REST_SECONDS
             stale = tuple(without_telemetry(known, health="unknown") for known in self._last.devices)
             self._last = Inventory(stale, str(error))
             return self._last
@@ -125,7 +129,7 @@ async def run(argv: Sequence[str], *, env: Mapping[str, str], deadline_seconds: 
             start_new_session=True,
         )
     except FileNotFoundError:
-        raise SmiFailed(f"The command {argv[0]} was not found.") from None
+        raise SmiAway(f"The command {argv[0]} was not found.") from None
     except OSError as error:
         raise SmiFailed(f"The command {argv[0]} cannot be started: {error}.") from error
     assert process.stdout is not None  # a pipe
@@ -138,11 +142,14 @@ async def run(argv: Sequence[str], *, env: Mapping[str, str], deadline_seconds: 
                     raise SmiFailed(f"{argv[0]} printed more than {LARGEST_REPORT_BYTES} bytes.")
             await process.wait()
     except TimeoutError:
-        raise SmiFailed(f"{argv[0]} did not answer within {deadline_seconds:g} s and was killed.") from None
+        raise SmiAway(f"{argv[0]} did not answer within {deadline_seconds:g} s and was killed.") from None
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):  # in uninterruptible sleep: it ends when the driver lets go of it
+                async with asyncio.timeout(1.0):
+                    await process.wait()
     text = printed.decode(errors="replace")
     # It exits with 14 for a warning about an info ROM, and other codes beside a usable report.
     if not text.strip() or "NVIDIA-SMI has failed" in text:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import ssl
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class FleetSettings:
     xids_an_hour: float = 0.0  # of each GPU
     losses_an_hour: float = 0.0  # of each node
     outage_seconds: float = 45.0
+    tls: ssl.SSLContext | None = None  # for a web process that is spoken to by https
     seed: int = 1
 
 
@@ -87,6 +89,7 @@ class SimulatedNode:
             var_dir=fleet.var_dir,
             port_first=self._port_first,
             port_count=_PORTS_OF_A_NODE,
+            tls=fleet.tls,
             simulated=True,
             boot_id=str(uuid.uuid4()),  # each time it starts anew
         )

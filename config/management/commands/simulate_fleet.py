@@ -11,6 +11,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
+from core.env import SettingsError
+from core.tls import web_context
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.state import AgentAlreadyRuns
 from gpupool.simulation.fleet import Fleet, FleetSettings, node_names
@@ -48,10 +50,16 @@ class Command(BaseCommand):
         environment: Environment = settings.GATEHOUSE
         if not 1 <= options["nodes"] <= 500 or not 1 <= options["gpus"] <= 16:
             raise CommandError("A simulated fleet has 1 to 500 nodes of 1 to 16 GPUs.")
+        web_url = options["web_url"] or environment.public_web_url
+        try:
+            tls = web_context(environment.node_ca_file) if web_url.startswith("https:") else None
+        except SettingsError as error:
+            raise CommandError(f"{error}.") from error
         fleet_settings = FleetSettings(
             kind=options["kind"],
             gpus=options["gpus"],
-            web_url=options["web_url"] or environment.public_web_url,
+            web_url=web_url,
+            tls=tls,
             var_dir=environment.var_dir / "simulated",
             port_first=options["port_first"],
             speed=max(0.01, options["speed"]),
