@@ -1,8 +1,8 @@
 """Devices as their node's agent reports them. Readings come every second: they are written in one statement."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from django.db import connection
@@ -23,9 +23,10 @@ _MADE: Final = (
 _READINGS: Final = """
 UPDATE gpupool_device AS device
 SET memory_used_bytes = said.used, utilization = said.utilization, temperature_celsius = said.temperature,
-    telemetry = said.telemetry::jsonb, processes = said.processes::jsonb, facts = said.facts::jsonb, observed_at = %s
-FROM unnest(%s::uuid[], %s::bigint[], %s::float8[], %s::float8[], %s::text[], %s::text[], %s::text[])
-    AS said(id, used, utilization, temperature, telemetry, processes, facts)
+    telemetry = said.telemetry, processes = said.processes, facts = said.facts, observed_at = %s
+FROM jsonb_to_recordset(%s::jsonb) AS said(
+    id uuid, used bigint, utilization float8, temperature float8, telemetry jsonb, processes jsonb, facts jsonb
+)
 WHERE device.id = said.id
 """
 
@@ -96,25 +97,20 @@ def _remake(device: Device, fact: DeviceFact, node: Node) -> None:
 def _write_readings(read: Sequence[tuple[Device, DeviceFact]], now: datetime) -> None:
     if not read:
         return
-    facts = [fact for _, fact in read]
+    rows = [
+        {
+            "id": device.pk,
+            "used": fact.memory_used_bytes,
+            "utilization": fact.utilization,
+            "temperature": fact.temperature_celsius,
+            "telemetry": fact.telemetry,
+            "processes": fact.processes,
+            "facts": fact.facts,
+        }
+        for device, fact in read
+    ]
     with connection.cursor() as cursor:
-        cursor.execute(
-            _READINGS,
-            [
-                now,
-                [device.pk for device, _ in read],
-                [fact.memory_used_bytes for fact in facts],
-                [fact.utilization for fact in facts],
-                [fact.temperature_celsius for fact in facts],
-                _json(fact.telemetry for fact in facts),
-                _json(fact.processes for fact in facts),
-                _json(fact.facts for fact in facts),
-            ],
-        )
-
-
-def _json(values: Iterable[Any]) -> list[str]:
-    return [msgspec.json.encode(value).decode() for value in values]
+        cursor.execute(_READINGS, [now, msgspec.json.encode(rows).decode()])
 
 
 def _made(device: Device) -> tuple[object, ...]:
