@@ -70,8 +70,6 @@ class Prober:
     def look(self) -> NvmlReading:
         """Every GPU as NVML sees it now. Raises NVMLError when NVML as a whole does not answer."""
         nvml = self._nvml
-        static = self._looks % _STATIC_EVERY == 0
-        counters = self._looks % _COUNTERS_EVERY == 0
         gpus: list[GpuReading] = []
         handles: dict[int, Any] = {}
         for index in range(nvml.nvmlDeviceGetCount()):
@@ -81,7 +79,7 @@ class Prober:
                 self._static.pop(index, None)
                 gpus.append(GpuReading(index=index, trouble=error_name(nvml, error)))
         for index, handle in handles.items():
-            gpus += self._look_at(index, handle, handles, static=static, counters=counters)
+            gpus += self._look_at(index, handle, handles)
         self._looks += 1
         cuda = ask_system(nvml, nvml.nvmlSystemGetCudaDriverVersion)
         return NvmlReading(
@@ -91,10 +89,11 @@ class Prober:
             events=list(self._new_events()),
         )
 
-    def _look_at(
-        self, index: int, handle: Any, handles: dict[int, Any], *, static: bool, counters: bool
-    ) -> list[GpuReading]:
+    def _look_at(self, index: int, handle: Any, handles: dict[int, Any]) -> list[GpuReading]:
         nvml = self._nvml
+        # Each GPU at another look: all the links of all of them at once would hold one look up.
+        static = (self._looks + index) % _STATIC_EVERY == 0
+        counters = (self._looks + index) % _COUNTERS_EVERY == 0
         ask = Asker(nvml, handle)
         known = self._static.get(index)
         if known is None or static:
