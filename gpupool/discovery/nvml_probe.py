@@ -96,6 +96,10 @@ class Prober:
         counters = (self._looks + index) % _COUNTERS_EVERY == 0
         ask = Asker(nvml, handle)
         known = self._static.get(index)
+        if known is not None and ask(nvml.nvmlDeviceGetUUID) not in (known.uuid, None):
+            # Another GPU has this number now: one that went from the bus moves those behind it up.
+            known = None
+            self._counters.pop(index, None)
         if known is None or static:
             known = GpuReading(index=index)
             queries.read_static(ask, known)

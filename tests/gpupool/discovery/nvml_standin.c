@@ -3,7 +3,8 @@
  * What it plays is read from the file named by NVML_STANDIN at every count of GPUs, so that a test can change it
  * while the probe runs. The first line is the scenario: ok, none, mig, mig-empty, lost, hang, driver, permission,
  * unified, hgx (eight H100 on an NVSwitch), pair (two A100 with NVLinks between them), sick (the second GPU has
- * errors), mute (most questions fail). Lines `xid GPU CODE` below it are events, told once each.
+ * errors), gone (the first of two has left the bus), mute (most questions fail). Lines `xid GPU CODE` below it are
+ * events, told once each.
  * Built with the real nvml.h where the nvidia-nvml-dev wheel is installed, so that types cannot drift; with -DFEW
  * it is a driver of long ago that has a dozen functions only.
  */
@@ -73,13 +74,13 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     look();
     while (plays("hang")) sleep(1);
-    *count = plays("none") ? 0 : plays("mig") || plays("mig-empty") || plays("unified") ? 1 : plays("hgx") ? 8 : 2;
+    *count = plays("none") ? 0 : plays("mig") || plays("mig-empty") || plays("unified") || plays("gone") ? 1 : plays("hgx") ? 8 : 2;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
     if (plays("lost") && index == 1) return NVML_ERROR_GPU_IS_LOST;
-    *device = (nvmlDevice_t)(long)(index + 1);
+    *device = (nvmlDevice_t)(long)(index + (plays("gone") ? 2 : 1));
     return NVML_SUCCESS;
 }
 

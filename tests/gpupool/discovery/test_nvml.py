@@ -121,6 +121,15 @@ async def test_a_lost_gpu_keeps_its_identity_and_is_failed(gpus: Gpus) -> None:
     assert after[1].memory_used_bytes is None
 
 
+async def test_a_gpu_that_moves_up_when_another_leaves_the_bus_is_not_taken_for_it(gpus: Gpus) -> None:
+    first, second = (await gpus.source.probe()).devices
+    gpus.play("gone")
+    inventory = await gpus.source.probe()
+    (left,) = inventory.devices
+    assert (left.stable_id, left.index, left.pci_address) == (second.stable_id, 0, second.pci_address)
+    assert [(event.kind, event.stable_id) for event in inventory.noticed] == [("lost", first.stable_id)]
+
+
 async def test_a_killed_probe_is_replaced(gpus: Gpus) -> None:
     await gpus.source.probe()
     first = gpus.source.probe_pid
