@@ -41,7 +41,7 @@ from gpupool.policies.node_reconcile import (
     next_due,
 )
 from gpupool.policies.oom_guard import Rules as GuardRules
-from gpupool.policies.tenant_switch import Barred, Decision, Switched, decide_switch
+from gpupool.policies.tenant_switch import Barred, Decision, Switched, decide_switch, routed_tenant
 from gpupool.stream.messages import DesiredInstance, EngineLoadFact, InstanceFact
 
 log = structlog.get_logger(__name__)
@@ -272,8 +272,9 @@ class Supervisor:
         assert self._rows is not None  # only a row asks for it
         row, old = self._rows[instance_id], self._lives.get(instance_id)
         record, failures = InstanceRecord(row=row, phase=Phase.STAGING), 0
-        decision = self._switch(row)
-        record.verified_tenant = decision.tenant_id if isinstance(decision, Switched) else None
+        same = old is not None and old.record.row.fencing_token == row.fencing_token
+        bound = old.record.verified_tenant if old is not None and same else None
+        record.verified_tenant = routed_tenant(self._switch(row), bound)
         if old is not None:
             record.restarts, record.reason = old.record.restarts, old.record.reason
             record.load_seconds, record.wake_seconds = old.record.load_seconds, old.record.wake_seconds

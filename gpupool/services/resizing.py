@@ -66,11 +66,6 @@ def claim_again(instance_id: UUID, *, actor: Actor, fence: Fence | None = None) 
     return None
 
 
-def is_short(instance: Instance) -> bool:
-    """Whether it holds less of a device than it needs to serve."""
-    return any(lease.memory_bytes < instance.version.memory_bytes for lease in _own(instance))
-
-
 def _own(instance: Instance) -> list[Lease]:
     """Its portions of the devices that it runs on; the host's memory beside them stays claimed while it sleeps."""
     rows = Lease.objects.filter(

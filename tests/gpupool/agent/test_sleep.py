@@ -204,6 +204,27 @@ async def test_a_forged_row_starts_and_wakes_nothing(web: FakeWeb, var_dir: Path
         assert (kept.state, kept.verified_tenant) == ("asleep", tenant)
 
 
+@pytest.mark.shows("R17")
+async def test_what_was_bound_stays_bound_when_it_is_staged_under_a_forged_row(
+    web: FakeWeb, var_dir: Path, key: bytes
+) -> None:
+    tenant, other = uuid7(), uuid7()
+    wish = a_row(engine_args={"sleep_mode": False})
+    await web.desire(bound(wish, tenant, key))
+    async with running_agent(web, var_dir, timings=QUICK):
+        fact = await web.until_state(wish.instance_id, "ready")
+        await web.desire(msgspec.structs.replace(wish, state="asleep", tenant_id=other, signature="0" * 64))
+        staged = await web.until_state(wish.instance_id, "asleep")
+        assert (staged.pid, staged.verified_tenant) == (None, tenant)
+        assert start_mark(fact.pid or 0) is None
+        await web.desire(bound(wish, other, key))
+        reports = len(web.observed)
+        await web.until(lambda: len(web.observed) >= reports + 3)
+        kept = web.fact(wish.instance_id)
+        assert kept is not None
+        assert (kept.state, kept.pid, kept.verified_tenant) == ("asleep", None, tenant)
+
+
 async def test_one_that_slept_for_nobody_is_bound_and_wakes(web: FakeWeb, var_dir: Path, key: bytes) -> None:
     tenant, wish = uuid7(), a_row()
     await web.desire(wish)
