@@ -147,7 +147,11 @@ class LeaseStoreContract:
         assert entry.value == b"10"
 
     @given(script=st.lists(_STEPS, max_size=25))
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=25,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    )
     async def test_any_sequence_of_writes_is_what_a_dictionary_would_hold(
         self, store: LeaseStore, script: list[tuple[str, str, bool]]
     ) -> None:
