@@ -100,7 +100,7 @@ def test_a_result_becomes_an_adapter_of_the_version_it_was_trained_on(
         ("fails", "trainer_failed", "with status 3"),
         ("empty", "bad_result", "left no adapter_config.json"),
         ("pickle", "bad_result", "left no adapter_config.json"),
-        ("broken", "bad_result", "longer than its tensors"),
+        ("broken", "bad_result", "shorter than its tensors"),
     ],
 )
 def test_what_is_no_adapter_is_a_failure_that_says_why(
