@@ -45,6 +45,7 @@ app.conf.update(
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
+        "prune-device-events": {"task": "gpupool.tasks.prune_device_events", "schedule": 86_400.0},
         "sweep-training-files": {"task": "gpupool.tasks.sweep_training_files", "schedule": 86_400.0},
         "prune-minutes": {"task": "tenants.tasks.prune_minutes", "schedule": 86_400.0},
         "prune-configuration-history": {

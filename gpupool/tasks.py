@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from gpupool import services
-from gpupool.services import showback, training_files, training_runs
+from gpupool.services import healing, showback, training_files, training_runs
 from gpupool.training.settings import training_folders, training_settings
 
 
@@ -12,6 +12,12 @@ from gpupool.training.settings import training_folders, training_settings
 def compact_lease_store() -> int:
     """Drop old events of the lease store; safe to run twice."""
     return services.compact_store_events(now=timezone.now())
+
+
+@shared_task(name="gpupool.tasks.prune_device_events")
+def prune_device_events() -> int:
+    """Delete old events of devices; returns how many. Safe to run twice."""
+    return healing.prune_events(now=timezone.now())
 
 
 @shared_task(name="gpupool.tasks.report_instance_hours")

@@ -16,7 +16,6 @@ from gpupool.models import (
     Instance,
     InstanceState,
     Lease,
-    Node,
     NodeState,
     XidRule,
 )
@@ -133,7 +132,7 @@ def overrides() -> dict[int, Rule]:
 
 def device_states(device_id: UUID | None = None) -> list[DeviceState]:
     """Every GPU, or one device, as healing sees it."""
-    devices = Device.objects.select_related("node")
+    devices = Device.objects.select_related("node").defer("regions", "links", "capability", "tags")
     rows = list(devices.filter(pk=device_id) if device_id is not None else devices.filter(kind="gpu"))
     holders: dict[UUID, list[str]] = {}
     leases = Lease.objects.filter(released_at__isnull=True, device__in=rows).order_by("pk")
@@ -229,9 +228,3 @@ def why_device_is_out(device: Device, *, now: datetime) -> str | None:
     attempts = list_attempts(since=now - _DAY, device_id=device.pk)
     said = why_out(state, attempts, healing_rules(), now=now.timestamp())
     return said or "Healing gives it back at its next look."
-
-
-def list_nodes_with_trouble() -> QuerySet[Node]:
-    """Nodes that have an action open, or a device out."""
-    trouble = Q(healing__state__in=("pending", "running")) | Q(devices__isolated_at__isnull=False)
-    return Node.objects.filter(trouble).distinct().order_by("name")

@@ -1,11 +1,12 @@
 """Healing written down: what agents noticed, what was decided, and how it ended."""
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from core.epochs import Section
@@ -20,10 +21,9 @@ from gpupool.stream.messages import ActionFact, EventFact
 from tenants.actor import Actor
 from tenants.services import record_audit
 
+EVENT_RETENTION: Final = timedelta(days=90)
 OPEN: Final = (HealingActionState.PENDING, HealingActionState.RUNNING)
 _LATEST_SECOND: Final = 253_402_300_799.0
-_EMPTIES: Final = HARDWARE | {Remedy.END_PROCESSES, Remedy.ISOLATE}
-"""What runs on the device moves away."""
 
 
 def record_events(node: Node, events: Sequence[EventFact]) -> int:
@@ -236,3 +236,14 @@ def _after(action: HealingAction, *, actor: Actor, changes: Changes) -> None:
         node.save(update_fields=["cordoned"])
         record_audit("node.uncordoned", subject=node, actor=actor, after={"reason": action.outcome})
         changes.add(Section.POOL, node.pk)
+
+
+def prune_events(*, now: datetime, keep: timedelta = EVENT_RETENTION) -> int:
+    """Delete decided events older than `keep`, but for the newest of each node, by which its agent goes on counting.
+
+    Returns how many. Safe to run twice.
+    """
+    newest = DeviceEvent.objects.filter(node=OuterRef("node")).order_by("-pk").values("pk")[:1]
+    old = DeviceEvent.objects.filter(decided=True, received_at__lt=now - keep).exclude(pk=Subquery(newest))
+    removed, _ = DeviceEvent.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:100_000])).delete()
+    return removed

@@ -270,3 +270,16 @@ def test_an_unknown_device_or_instance_of_another_node_is_left_alone() -> None:
     elsewhere.refresh_from_db()
     assert elsewhere.desire == InstanceDesire.RUNNING
     assert isinstance(elsewhere.pk, UUID)
+
+
+def test_old_events_go_but_for_the_newest_of_each_node() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, an_xid(1, 43), an_xid(2, 43), an_xid(3, 43))
+    heal()
+    tell(node, an_xid(4, 43))
+    later = timezone.now() + timedelta(days=91)
+    assert healing_services.prune_events(now=timezone.now()) == 0
+    assert healing_services.prune_events(now=later) == 3  # the fourth is not decided yet, and the newest
+    heal()
+    assert healing_services.prune_events(now=later) == 0
+    assert kept_sequence(node.pk, "first") == 4
