@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 from core.ids import uuid7
 from gpupool.models import Instance, InstanceDesire, ModelVersion
 from gpupool.services.inventory import apply_observed
+from gpupool.stream.desired import read_desired
 from tenants.actor import SYSTEM
 from tenants.models import PlatformRole, Tenant
 from tenants.services import create_user
@@ -112,3 +113,20 @@ def test_wake_latency_is_told_by_tier(operator: APIClient, version: ModelVersion
     assert tiers["asleep"]["latency"]["median"] == 0.25
     assert tiers["staged"]["latency"]["median"] is None
     assert tiers["awake"]["instances"] == 1
+
+
+@pytest.mark.shows("R120")
+def test_each_version_says_how_its_instances_are_isolated(operator: APIClient) -> None:
+    """Two deployments of a model on one node, one in a sandbox; what a version asks for is refused where unknown."""
+    node = an_online_node(a_device("gpu0"))
+    created = operator.post("/api/models/", {"name": "m"}, format="json")
+    assert created.status_code == 201
+    version = {"model": "m", "engine": "llamacpp", "artefact_uri": "file:///m.gguf", "memory_bytes": 1 << 30}
+    asked = {"plain": {}, "boxed": {"sandbox": "bubblewrap", "cgroup": True}}
+    for name, isolation in asked.items():
+        made = operator.post("/api/versions/", version | {"name": name, "isolation": isolation}, format="json")
+        assert made.status_code == 201, made.content
+        place_one(ModelVersion.objects.get(name=name), node)
+    assert [row.isolation for row in read_desired(node.pk).instances] == list(asked.values())
+    refused = operator.post("/api/versions/", version | {"name": "x", "isolation": {"hope": True}}, format="json")
+    assert (refused.status_code, list(refused.json()["errors"])) == (400, ["isolation"])
