@@ -79,10 +79,7 @@ async def test_engines_load_one_after_the_other_on_a_device(web: FakeWeb, var_di
     async with running_agent(web, var_dir, timings=FAST):
         for wish in wishes:
             await web.until_state(wish.instance_id, "ready")
-    at_once = [
-        sum(fact.state in ("loading", "warming") for fact in report.instances)
-        for report in web.observed
-    ]
+    at_once = [sum(fact.state in ("loading", "warming") for fact in report.instances) for report in web.observed]
     assert max(at_once) == 1
 
 
