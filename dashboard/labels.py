@@ -90,7 +90,7 @@ CAPABILITIES: Final[Words] = {
 
 CAPABILITY_MEANINGS: Final[Words] = {
     "load": _("It tells how many requests it works on, and how full its cache is."),
-    "sleep": _("It can give its memory back, and take it again. The pool does not ask it to yet."),
+    "sleep": _("It can give its memory back, and take it again."),
     "adapters": _("It loads and unloads LoRA adapters while it runs. The pool does not ask it to yet."),
     "request_adapters": _("It takes LoRA adapters with each request."),
     "launch": _("The pool can start it; others are attached by their address."),
