@@ -1,6 +1,7 @@
 """From an artefact's URI to a file on this node."""
 
 import importlib.util
+import stat
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -26,10 +27,13 @@ def locate(uri: str) -> Path:
     else:
         raise ArtefactUriRefused(f"Artefact {uri!r} is neither package:NAME/PATH nor file:///PATH.")
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ArtefactMissing(f"{path} is a folder, not a model file.")
+        if not stat.S_ISREG(mode):  # opening a pipe waits for who writes to it
+            raise ArtefactMissing(f"{path} is a pipe or a device, not a model file.")
         with open(path, "rb"):
             return path
-    except IsADirectoryError:
-        raise ArtefactMissing(f"{path} is a folder, not a model file.") from None
     except FileNotFoundError:
         raise ArtefactMissing(f"There is no file {path} on this node.") from None
     except OSError as error:
@@ -45,7 +49,7 @@ def read_head(path: Path, length: int) -> tuple[bytes, int]:
 def _in_package(uri: str, rest: str) -> Path:
     package, _, inside = rest.partition("/")
     relative = PurePosixPath(inside)
-    if not package.isidentifier() or not inside or relative.is_absolute() or ".." in relative.parts:
+    if not package.isidentifier() or not inside or relative.is_absolute() or ".." in relative.parts or "\0" in inside:
         raise ArtefactUriRefused(f"Artefact {uri!r} does not look like package:NAME/PATH.")
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
@@ -55,7 +59,10 @@ def _in_package(uri: str, rest: str) -> Path:
 
 
 def _absolute(uri: str) -> Path:
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise ArtefactUriRefused(f"Artefact {uri!r} does not look like file:///PATH with an absolute path.") from error
     path = Path(unquote(parts.path))
     if parts.netloc not in ("", "localhost") or not path.is_absolute() or ".." in path.parts or "\0" in str(path):
         raise ArtefactUriRefused(f"Artefact {uri!r} does not look like file:///PATH with an absolute path.")

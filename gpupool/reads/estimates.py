@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -100,8 +101,12 @@ def corrected(made: Estimate, version: ModelVersion) -> Estimate:
 
 def read_model(uri: str) -> tuple[Architecture, Weights]:
     """A model's shape and weights from its files' headers. Raises CannotEstimate."""
+    _check_name(
+        PurePosixPath(unquote(uri)).name
+    )  # before anything is opened: nobody is told what other files there are
     try:
         path = locate(uri)
+        _check_name(path.name)
         stat = path.stat()
         return _read(path, stat.st_mtime_ns, stat.st_size)
     except (ArtefactMissing, ArtefactUriRefused) as error:
@@ -110,6 +115,13 @@ def read_model(uri: str) -> tuple[Architecture, Weights]:
         raise CannotEstimate(f"Its files cannot be read here: {error.strerror or error}.") from error
     except ValueError as error:
         raise CannotEstimate(f"Its weights' headers cannot be read: {error}.") from error
+
+
+def _check_name(name: str) -> None:
+    if name != CONFIG and not name.endswith(".gguf"):
+        raise CannotEstimate(
+            f"It cannot be estimated here: only GGUF files (.gguf) and folders, named by their {CONFIG}, are."
+        )
 
 
 @lru_cache(maxsize=64)
@@ -121,7 +133,8 @@ def _read(path: Path, _changed: int, _size: int) -> tuple[Architecture, Weights]
     table = next((one for one in model.tensors if one.name == "token_embd.weight"), None)
     vocabulary = table.dimensions[-1] if table is not None and table.dimensions else 0
     architecture = from_gguf(model.metadata, model.lengths, vocabulary)
-    return architecture, from_tensors(((one.name, one.size_bytes) for one in model.tensors), architecture.layers)
+    named = [(one.name, one.size_bytes) for one in model.tensors]
+    return architecture, from_tensors([*named, ("unnamed", model.unnamed_bytes)], architecture.layers)
 
 
 def _read_folder(path: Path) -> tuple[Architecture, Weights]:
@@ -131,7 +144,7 @@ def _read_folder(path: Path) -> tuple[Architecture, Weights]:
         raise ValueError(f"its {CONFIG} is larger than {_LARGEST_CONFIG_BYTES} bytes")
     try:
         config = msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"its {CONFIG} cannot be read: {error}") from error
     architecture = from_config(config)
     return architecture, from_tensors(_tensors(path.parent), architecture.layers)

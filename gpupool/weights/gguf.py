@@ -26,6 +26,9 @@ _LONGEST_KEPT: Final = 4096
 _LONGEST_TEXT: Final = 65_536
 _MOST_DIMENSIONS: Final = 8
 _MOST_HEADER_BYTES: Final = 1 << 30
+_MOST_TENSORS: Final = 100_000  # the largest models that are known have some thousands
+_MOST_KEYS: Final = 10_000
+_MOST_TEXTS: Final = 2_000_000  # in all arrays: a large vocabulary and its merges are under a million
 _SPLIT: Final = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 _MOST_SPLITS: Final = 512
 
@@ -49,6 +52,7 @@ class GgufModel:
     tensors: tuple[TensorInfo, ...]
     file_bytes: int
     data_bytes: int = 0  # of the first file alone: what follows its header
+    unnamed_bytes: int = 0  # of data that no tensor claims: an engine may map it all the same
 
 
 def read_gguf(path: Path) -> GgufModel:
@@ -65,6 +69,7 @@ def read_gguf(path: Path) -> GgufModel:
         tensors=tuple(tensor for model in models for tensor in model.tensors),
         file_bytes=sum(model.file_bytes for model in models),
         data_bytes=first.data_bytes,
+        unnamed_bytes=sum(model.unnamed_bytes for model in models),
     )
 
 
@@ -86,6 +91,8 @@ def read_part(path: Path) -> GgufModel:
     with open(path, "rb") as file:
         size = path.stat().st_size
         head = read_head(file.read(HEAD_BYTES))
+        if head.tensor_count > _MOST_TENSORS or head.metadata_count > _MOST_KEYS:
+            raise ValueError(f"its header claims {head.tensor_count} tensors and {head.metadata_count} metadata keys")
         reader = _Reader(file, min(size, _MOST_HEADER_BYTES))
         metadata: dict[str, Value] = {}
         lengths: dict[str, int] = {}
@@ -98,7 +105,9 @@ def read_part(path: Path) -> GgufModel:
         alignment = metadata.get("general.alignment", 32)
         padding = alignment if isinstance(alignment, int) and 0 < alignment <= 1 << 20 else 32
         data_bytes = size - -(-file.tell() // padding) * padding
-    return GgufModel(metadata, lengths, _sized(raw, data_bytes), size, data_bytes)
+    tensors = _sized(raw, data_bytes)
+    named = sum(-(-tensor.size_bytes // padding) * padding for tensor in tensors)
+    return GgufModel(metadata, lengths, tensors, size, data_bytes, max(0, data_bytes - named))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +120,10 @@ class _RawTensor:
 
 def _sized(raw: list[_RawTensor], data_bytes: int) -> tuple[TensorInfo, ...]:
     """Sizes by type; of a type that is not known, the distance to the next tensor."""
+    if not raw:
+        return ()
     offsets = sorted(tensor.offset for tensor in raw)
-    following = dict(zip(offsets, [*offsets[1:], max(data_bytes, offsets[-1] if offsets else 0)], strict=True))
+    following = dict(zip(offsets, [*offsets[1:], max(data_bytes, offsets[-1])], strict=True))
     sized = []
     for tensor in raw:
         known = tensor_bytes(tensor.kind, tensor.dimensions)
@@ -127,6 +138,7 @@ class _Reader:
     def __init__(self, file: BinaryIO, limit: int) -> None:
         self._file = file
         self._limit = limit
+        self._texts = 0
 
     def take(self, length: int) -> bytes:
         if length > self._limit - self._file.tell():
@@ -187,6 +199,9 @@ class _Reader:
             raise ValueError("its header names more than the file holds, so it is damaged")
         lengths[key] = count
         if kind == _STRING:
+            self._texts += count
+            if self._texts > _MOST_TEXTS:
+                raise ValueError(f"its header has lists of more than {_MOST_TEXTS} texts, so it is damaged")
             for _ in range(count):
                 self.skip(self.number("<Q"))
             return None

@@ -176,12 +176,19 @@ class _Keys:
     def largest(self, key: str, default: int) -> int:
         value = self._values.get(self._prefix + key)
         if isinstance(value, Sequence) and not isinstance(value, str):
-            return max((int(one) for one in value), default=default) or default
+            return max((_whole(key, one) for one in value), default=default) or default
         return self.number(key, default) or default
 
     def each(self, key: str, layers: int, default: int) -> tuple[int, ...]:
         value = self._values.get(self._prefix + key)
         if isinstance(value, Sequence) and not isinstance(value, str) and value:
-            found = [max(0, int(one)) for one in value][:layers]
+            found = [_whole(key, one) for one in value[:layers]]
             return tuple(found + [found[-1]] * (layers - len(found)))
         return (self.number(key, default),) * layers
+
+
+def _whole(key: str, value: object) -> int:
+    """An entry of a list, from 0. Raises ValueError for what counts nothing."""
+    if not isinstance(value, int):
+        raise ValueError(f"{key} has an entry that is no whole number")
+    return max(0, value)

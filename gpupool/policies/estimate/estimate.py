@@ -1,6 +1,7 @@
 """The estimate: what each card and the host must hold, in parts that can be shown."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from gpupool.policies.estimate import buffers, kv_cache
 from gpupool.policies.estimate.architecture import Architecture
@@ -8,6 +9,8 @@ from gpupool.policies.estimate.kv_cache import CachePlan
 from gpupool.policies.estimate.run import CannotEstimate, Run
 from gpupool.policies.estimate.spread import Deal, deal_layers
 from gpupool.policies.estimate.weights import Weights
+
+_MOST_BYTES: Final = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,14 @@ def estimate(architecture: Architecture, weights: Weights, run: Run) -> Estimate
     try:
         _refuse_ragged_heads(architecture, run)
         if not run.on_cards:
-            return _on_host(architecture, weights, run)
-        if run.by_layer:
-            return _by_layer(architecture, weights, run)
-        return _shared(architecture, weights, run)
+            made = _on_host(architecture, weights, run)
+        elif run.by_layer:
+            made = _by_layer(architecture, weights, run)
+        else:
+            made = _shared(architecture, weights, run)
+        if made.total_bytes > _MOST_BYTES:
+            raise ValueError("it would be more than any machine has, so the numbers in its headers are wrong")
+        return made
     except ValueError as error:
         if isinstance(error, CannotEstimate):
             raise
