@@ -267,6 +267,8 @@ def _schedulable(device: Device, reserved: int) -> int | None:
     node = device.node
     if not device.present or node.cordoned or node.maintenance or node.state != "online" or device.health != "ok":
         return 0
+    if device.isolated_at is not None:
+        return 0
     return None if device.memory_bytes is None else max(0, device.memory_bytes - reserved)
 
 

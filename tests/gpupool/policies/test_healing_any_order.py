@@ -177,13 +177,11 @@ class HealingMachine(RuleBasedStateMachine):
 
 
 HealingMachine.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=35, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
-@pytest.mark.shows("P15")
-class TestAlwaysAWayBack(HealingMachine.TestCase):  # type: ignore[misc]  # hypothesis makes the class at run time
-    pass
+TestAlwaysAWayBack = pytest.mark.shows("P15")(HealingMachine.TestCase)
 
 
 @given(codes=st.lists(st.sampled_from(CODES), min_size=1, max_size=5), data=st.data())

@@ -26,6 +26,7 @@ from gpupool.models import (
     XidRule,
 )
 from gpupool.reads.healing import device_actions, kept_sequence, overrides, why_device_is_out
+from gpupool.selectors import list_devices_overview
 from gpupool.services import device_isolation, xid_rules
 from gpupool.services import healing as healing_services
 from gpupool.services.changes import Changes
@@ -217,6 +218,7 @@ def test_a_person_takes_a_device_out_and_only_a_person_gives_it_back() -> None:
     heal(later=86_400)
     device.refresh_from_db()
     assert device.isolated_by == "person"
+    assert [seen.schedulable_bytes for seen in list_devices_overview()] == [0]
     assert "person" in (why_device_is_out(device, now=timezone.now()) or "")
     device_isolation.give_back_device(device.pk, reason="It was replaced.", actor=SYSTEM)
     device.refresh_from_db()
