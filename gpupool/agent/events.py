@@ -10,8 +10,10 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from gpupool.agent.facts import clean
 from gpupool.agent.state import replace_file
 from gpupool.discovery.base import Noticed
+from gpupool.stream.bounds import LATEST_SECOND
 from gpupool.stream.messages import EventFact
 
 log = structlog.get_logger(__name__)
@@ -23,6 +25,7 @@ RETELL_SECONDS: Final = 2.0
 _MOST_CHARACTERS: Final = 60_000  # in one report
 _MOST_DATA: Final = 20
 _LONGEST_VALUE: Final = 500
+_LARGEST_CODE: Final = (1 << 31) - 1
 DROPPED: Final = "dropped"
 
 
@@ -161,16 +164,19 @@ class EventBuffer:
 
 def _fact(sequence: int, noticed: Noticed) -> EventFact:
     """Cut to what the web process takes."""
-    data = {str(key)[:100]: str(value)[:_LONGEST_VALUE] for key, value in list(noticed.data.items())[:_MOST_DATA]}
+    data = {clean(key)[:100]: clean(value)[:_LONGEST_VALUE] for key, value in list(noticed.data.items())[:_MOST_DATA]}
     if noticed.pci_address:
-        data.setdefault("pci_address", noticed.pci_address)
+        data.setdefault("pci_address", clean(noticed.pci_address)[:100])
+    code = noticed.code
+    if code is not None and abs(code) > _LARGEST_CODE:
+        code = None
     return EventFact(
         sequence=sequence,
         source=noticed.source[:16] or "agent",
         kind=noticed.kind[:24] or "change",
-        at=max(0.0, noticed.at),
-        stable_id=noticed.stable_id[:200],
-        code=noticed.code,
-        text=noticed.text.replace("\x00", "")[:2000],
-        data={key: value.replace("\x00", "") for key, value in data.items()},
+        at=min(max(0.0, noticed.at), LATEST_SECOND),
+        stable_id=clean(noticed.stable_id)[:200],
+        code=code,
+        text=clean(noticed.text)[:2000],
+        data=data,
     )

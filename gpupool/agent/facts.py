@@ -4,13 +4,13 @@ A report that is refused ends the agent. So what a driver or another program mak
 are no numbers) is cut here.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from gpupool.discovery.base import Device, DeviceProcess
 from gpupool.engines.base import GivenDevice
@@ -23,6 +23,19 @@ _MOST_READINGS: Final = 100
 _MOST_TAGS: Final = 32
 _MOST_FACTS: Final = 90
 _LARGEST: Final = 1e18
+_LARGEST_INT: Final = (1 << 31) - 1
+_MOST_DEVICES: Final = 1000
+_LARGEST_REPORT: Final = 700_000  # characters, about; what instances and events take comes on top
+_FEW: Final = 16
+
+
+def device_facts(devices: Sequence[Device], owners: Mapping[int, UUID] = MappingProxyType({})) -> list[DeviceFact]:
+    """Those of a node, together no more than a frame holds: details go first, no device and no reading does."""
+    told = {fact.stable_id: fact for fact in (device_fact(device, owners) for device in devices[:_MOST_DEVICES])}
+    facts = list(told.values())
+    if sum(map(_size, facts)) <= _LARGEST_REPORT:
+        return facts
+    return [_brief(fact) for fact in facts]
 
 
 def device_fact(device: Device, owners: Mapping[int, UUID] = MappingProxyType({})) -> DeviceFact:
@@ -32,7 +45,7 @@ def device_fact(device: Device, owners: Mapping[int, UUID] = MappingProxyType({}
         kind=device.kind,
         vendor=_cut(device.vendor, 16),
         name=_cut(device.name, 200),
-        index=_whole(device.index),
+        index=_whole(device.index, _LARGEST_INT),
         memory_bytes=_whole(device.memory_bytes),
         memory_used_bytes=_whole(device.memory_used_bytes),
         utilization=_real(device.utilization),
@@ -66,7 +79,8 @@ def given_device(device: Device) -> GivenDevice:
 
 def _shown(processes: Sequence[DeviceProcess], owners: Mapping[int, UUID]) -> list[DeviceProcess]:
     """Our own first, where there are more than are told."""
-    return sorted(processes, key=lambda process: process.pid not in owners)[:MOST_PROCESSES]
+    real = (process for process in processes if 0 <= process.pid <= _LARGEST_INT)
+    return sorted(real, key=lambda process: process.pid not in owners)[:MOST_PROCESSES]
 
 
 def _process(process: DeviceProcess, owners: Mapping[int, UUID]) -> dict[str, Any]:
@@ -93,17 +107,50 @@ def _readings(device: Device) -> dict[str, float]:
 def _plain(value: msgspec.Struct) -> dict[str, Any]:
     """In the same order every time: what has not changed looks the same."""
     told: dict[str, Any] = msgspec.to_builtins(value, order="deterministic")
-    return {name: _cut(part, 200) if isinstance(part, str) else part for name, part in told.items()}
+    return {name: _bounded(name, part) for name, part in told.items()}
 
 
-def _whole(value: int | None) -> int | None:
+def _bounded(name: str, part: Any) -> Any:
+    if isinstance(part, str):
+        return _cut(part, 200)
+    if isinstance(part, bool) or not isinstance(part, int | float):
+        return part
+    bounded = _real(part)
+    return 0 if bounded is None and name == "base" else bounded
+
+
+def _size(fact: DeviceFact) -> int:
+    """Characters that it takes, about, and not less."""
+    texts = sum(len(name) + len(text) + 6 for name, text in fact.facts.items())
+    processes = sum(len(process["name"]) + 120 for process in fact.processes)
+    return 1500 + texts + processes + 250 * len(fact.links) + 200 * len(fact.regions) + 50 * len(fact.telemetry)
+
+
+def _brief(fact: DeviceFact) -> DeviceFact:
+    return replace(
+        fact,
+        facts={name: text[:100] for name, text in list(fact.facts.items())[:_FEW]},
+        processes=[{**process, "name": process["name"][:40]} for process in fact.processes[:_FEW]],
+        links=fact.links[:_FEW],
+        regions=fact.regions[:_FEW],
+        tags=fact.tags[:_FEW],
+    )
+
+
+def _whole(value: int | None, largest: float = _LARGEST) -> int | None:
     """A number that is none of a device's is not known."""
-    return value if value is not None and 0 <= value < _LARGEST else None
+    return value if value is not None and 0 <= value <= largest else None
 
 
 def _real(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) and abs(value) <= _LARGEST else None
+    return value if value is not None and abs(value) <= _LARGEST else None  # NaN is no less than anything
 
 
 def _cut(text: str, longest: int) -> str:
-    return text.replace("\x00", "")[:longest]
+    return clean(text)[:longest]
+
+
+def clean(text: str) -> str:
+    """Without what neither JSON nor the database takes: NUL, and halves of characters."""
+    whole = text.replace("\x00", "")
+    return whole if whole.isascii() else whole.encode(errors="replace").decode()

@@ -18,7 +18,7 @@ from gpupool.agent.ability import Ability
 from gpupool.agent.actions import ActionRunner
 from gpupool.agent.devices import device_at, merge
 from gpupool.agent.events import EventBuffer
-from gpupool.agent.facts import device_fact, given_device
+from gpupool.agent.facts import device_facts, given_device
 from gpupool.agent.isolation.launcher import Isolator
 from gpupool.agent.isolation.watch import IsolationWatch
 from gpupool.agent.kernel_log import KernelLogSource
@@ -32,6 +32,7 @@ from gpupool.agent.twins import Sighting, Twins
 from gpupool.agent.workshop import Timings
 from gpupool.discovery.base import Device, DeviceSource, Inventory, Noticed
 from gpupool.discovery.host import cpu_model
+from gpupool.discovery.reading import stale
 from gpupool.engines.base import GivenDevice
 from gpupool.policies.oom_guard import Rules as GuardRules
 from gpupool.policies.tenant_switch import switch_key, token_digest
@@ -185,7 +186,7 @@ class NodeAgent:
     async def _keep_looking(self, number: int, source: DeviceSource, looked: asyncio.Event) -> None:
         """Each source at its own pace: a driver that hangs must not make the others' numbers old."""
         while True:
-            inventory = await source.probe()
+            inventory = await self._look(number, source)
             before = {device.stable_id for device in self._merged}
             self._inventories[number] = inventory
             self._merged = merge(inventory for _, inventory in sorted(self._inventories.items()))
@@ -194,6 +195,17 @@ class NodeAgent:
             if {device.stable_id for device in self._merged} != before:
                 self._changed.set()
             await asyncio.sleep(_TELEMETRY_SECONDS)
+
+    async def _look(self, number: int, source: DeviceSource) -> Inventory:
+        """What it finds. Where its code fails, what it found before is known no better than if it had not answered."""
+        try:
+            return await source.probe()
+        except Exception as error:  # nothing that one driver or tool says may end the agent
+            before = self._inventories.get(number, Inventory())
+            reason = f"{type(source).__name__} failed with {type(error).__name__}: see the agent's log."
+            if before.reason != reason:
+                log.exception("agent.source_failed", source=type(source).__name__)
+            return Inventory(tuple(stale(device, "unknown") for device in before.devices), reason)
 
     async def _keep_telling(self) -> None:
         """Report every second in which a reading changed: sources look at moments of their own."""
@@ -301,13 +313,13 @@ class NodeAgent:
 
     def _device_facts(self) -> list[DeviceFact]:
         engines, owners = self._supervisor.memory_by_device(), self._supervisor.owners()
-        facts = []
+        devices = []
         for device in self._devices():
             if device.kind == "cpu":
                 # What the host's other programs use is no part of the claimable share: engines' own use is shown.
                 device = msgspec.structs.replace(device, memory_used_bytes=engines.get(device.stable_id, 0))
-            facts.append(device_fact(device, owners))
-        return facts
+            devices.append(device)
+        return device_facts(devices, owners)
 
 
 def bind_host(address: str) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 from gpupool.discovery.amd_smi import unique_id
 from gpupool.discovery.reading import Reading
 from gpupool.discovery.scrape import series
-from gpupool.discovery.tolerant import pci_address, share, words
+from gpupool.discovery.tolerant import pci_address, share, whole, words
 
 _MB: Final = 1_000_000
 _TELEMETRY: Final[Mapping[str, str]] = {
@@ -34,9 +34,9 @@ def readings(text: str) -> list[Reading]:
         if serial := words(labels.get("SERIAL_NUMBER")):
             reading.facts["serial_number"] = serial
         if name == "gpu_total_memory" or name == "gpu_total_vram":
-            reading.memory_bytes = int(value * _MB)
+            reading.memory_bytes = whole(value * _MB)
         elif name == "gpu_used_vram":
-            reading.memory_used_bytes = int(value * _MB)
+            reading.memory_used_bytes = whole(value * _MB)
         elif name in ("gpu_usage", "gpu_gfx_activity"):
             reading.utilization = share(value)
         elif name == "gpu_umc_activity":

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from core.clock import Clock
 from gpupool.discovery.base import Device, DeviceSource, Inventory
+from gpupool.discovery.tolerant import whole
 
 _LARGEST_TEXT: Final = 8 * 1024 * 1024
 _LINE: Final = re.compile(r"^(DCGM_FI_[A-Z0-9_]+)\{([^}]*)\}\s+(\S+)")
@@ -91,7 +92,7 @@ def parse(text: str) -> dict[tuple[str, str], DcgmGpu]:
             case "DCGM_FI_DEV_GPU_TEMP":
                 gpu.temperature_celsius = value
             case "DCGM_FI_DEV_FB_USED":
-                gpu.memory_used_bytes = int(value * _MIB)
+                gpu.memory_used_bytes = whole(value * _MIB)
             case name if name in TELEMETRY:
                 key, factor = TELEMETRY[name]
                 gpu.telemetry[key] = value * factor
@@ -142,6 +143,6 @@ def _value(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    if math.isnan(value) or value >= _BLANK_INT64 or (value > 0 and int(value) in _BLANK_INT32):
+    if not -_BLANK_INT64 < value < math.inf or value >= _BLANK_INT64 or (value > 0 and int(value) in _BLANK_INT32):
         return None
     return None if _BLANK_FP64 <= value < _BLANK_FP64 + 16 else value

@@ -14,7 +14,7 @@ from gpupool.discovery.tolerant import pci_address, plain
 LOG: Final = Path("var/log/fabricmanager.log")
 _LINE: Final = re.compile(r"^\[([A-Z][a-z]{2} +\d{1,2} \d{4} \d\d:\d\d:\d\d)\] \[(\w+)\] \[tid \d+\] (.*)$")
 _SWITCH: Final = re.compile(
-    r"NVSwitch (?P<grade>non-fatal|fatal) error (?P<code>\d+).*?pci bus id (?P<pci>[0-9A-Fa-f:.]+)"
+    r"NVSwitch (?P<grade>non-fatal|fatal) error (?P<code>\d{1,9}).*?pci bus id (?P<pci>[0-9A-Fa-f:.]+)"
     r"(?:.*?port (?P<port>\d+))?",
     re.IGNORECASE,
 )
@@ -27,7 +27,10 @@ def errors(text: str) -> Iterator[Noticed]:
         match = _LINE.match(line)
         if match is None or match[2] not in ("ERROR", "FATAL", "CRITICAL"):
             continue
-        at = float(calendar.timegm(time.strptime(" ".join(match[1].split()), "%b %d %Y %H:%M:%S")))
+        try:
+            at = float(calendar.timegm(time.strptime(" ".join(match[1].split()), "%b %d %Y %H:%M:%S")))
+        except ValueError:
+            continue  # no such day
         switch = _SWITCH.search(match[3])
         if switch is None:
             yield Noticed(source="fabric_manager", kind="driver", at=at, text=match[3])

@@ -144,4 +144,4 @@ def _function(head: str, lines: Iterable[str]) -> PciListed:
 
 
 def _digits(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None

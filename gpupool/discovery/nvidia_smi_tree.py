@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from gpupool.discovery.tolerant import plain, words
 
 LARGEST_REPORT_BYTES: Final = 8 * 1024 * 1024  # sixteen GPUs with all their clocks are some 400 KiB
+_DEEPEST: Final = 32  # it is 6 with MIG
 _ENTITY: Final = re.compile(r"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
 _LABEL: Final = re.compile(r"[^a-z0-9]+")
 _BULK: Final = "supported_clocks"  # hundreds of lines that nobody reads
@@ -96,12 +97,14 @@ def from_xml(text: str) -> Field:
     return _of_element(root)
 
 
-def _of_element(element: ElementTree.Element) -> Field:
+def _of_element(element: ElementTree.Element, depth: int = 0) -> Field:
+    if depth > _DEEPEST:
+        raise ReportError(f"The report is nested deeper than {_DEEPEST}.")
     made = Field(label(element.tag), (element.text or "").strip())
     if element.tag == "gpu":
         made.value = element.get("id", "")
     if made.name != _BULK:
-        made.below = [_of_element(child) for child in element]
+        made.below = [_of_element(child, depth + 1) for child in element]
     return made
 
 
@@ -129,6 +132,8 @@ def from_text(text: str) -> Field:
             continue
         while path[-1][0] >= indent:
             path.pop()
+        if len(path) > _DEEPEST:
+            raise ReportError(f"The report is nested deeper than {_DEEPEST}.")
         if path[-1][1].name != _BULK:
             path[-1][1].below.append(made)
         path.append((indent, made))

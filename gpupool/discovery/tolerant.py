@@ -13,6 +13,8 @@ _ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\
 _MOST_STARTS: Final = 200
 _NUMBER: Final = re.compile(r"^[<>~]?\s*([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*(.*)$", re.DOTALL)
 _HEX: Final = re.compile(r"^0x([0-9a-fA-F]+)$")
+_DIGITS: Final = re.compile(r"^[0-9]{1,20}$")
+_LARGEST: Final = (1 << 64) - 1  # the largest that a driver writes; it means "not available" then, or is nonsense
 _ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
 
 # Tools of all vendors write MB and mean 2**20: the sum of what they print is only then the size of the card.
@@ -59,29 +61,34 @@ def number(value: object) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return float(value) if math.isfinite(value) else None
+        return _finite(value)
     if isinstance(value, Mapping):
         return number(value.get("value"))
     if not isinstance(value, str):
         return None
     text = value.strip()
     if (hexadecimal := _HEX.match(text)) is not None:
-        return float(int(hexadecimal[1], 16))
+        return _finite(int(hexadecimal[1], 16))
     match = _NUMBER.match(text)
-    if match is None:
-        return None
-    parsed = float(match[1])
-    return parsed if math.isfinite(parsed) else None
+    return None if match is None else _finite(float(match[1]))
 
 
 def whole(value: object) -> int | None:
     """The same, where only a whole number makes sense."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().isdigit():
-        return int(value)  # beyond what a float holds exactly
+        return value if abs(value) <= _LARGEST else None
+    if isinstance(value, str) and _DIGITS.match(value.strip()):
+        return whole(int(value))  # beyond what a float holds exactly
     parsed = number(value)
-    return None if parsed is None else int(parsed)
+    return None if parsed is None or abs(parsed) > _LARGEST else int(parsed)
+
+
+def _finite(value: float) -> float | None:
+    try:
+        parsed = float(value)
+    except OverflowError:  # of more digits than any number of a machine has
+        return None
+    return parsed if math.isfinite(parsed) else None
 
 
 def size_bytes(value: object, unit: str = "b") -> int | None:
@@ -91,14 +98,14 @@ def size_bytes(value: object, unit: str = "b") -> int | None:
         return size_bytes(value.get("value"), named if isinstance(named, str) and named else unit)
     if isinstance(value, str) and (match := _NUMBER.match(value.strip())) is not None and match[2]:
         factor = _BYTES.get(match[2].split()[0].lower())
-        return None if factor is None else int(float(match[1]) * factor)
+        return None if factor is None else whole(float(match[1]) * factor)
     factor = _BYTES.get(unit.lower())
     if factor is None:
         return None
     if factor == 1:
         return whole(value)
     parsed = number(value)
-    return None if parsed is None else int(parsed * factor)
+    return None if parsed is None else whole(parsed * factor)
 
 
 def share(percent: object) -> float | None:

@@ -2,14 +2,16 @@
 
 import math
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpupool.agent.events import EventBuffer
-from gpupool.agent.facts import MOST_PROCESSES, device_fact, given_device
+from gpupool.agent.facts import MOST_PROCESSES, device_fact, device_facts, given_device
 from gpupool.discovery.base import Capability, Device, DeviceProcess, Link, LinkType, MemoryRegion, MemoryType, Noticed
 from gpupool.stream.intake import decode
 from gpupool.stream.messages import Observed
@@ -86,3 +88,38 @@ def test_a_report_of_many_large_events_stays_within_a_frame(tmp_path: Any) -> No
         reports += 1
         buffer.acknowledge(events[-1].sequence)
     assert told == 100
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"index": (1 << 32) - 1},
+        {"regions": (MemoryRegion(kind=MemoryType.VRAM, size_bytes=(1 << 64) - 1, base=1 << 80),)},
+        {"links": (Link(peer="GPU-2", kind=LinkType.XGMI, lanes=1 << 70, bandwidth_bytes=10**30),)},
+        {"capability": Capability(compute_units=1 << 70, peak_tflops=math.nan)},
+        {"processes": (DeviceProcess(pid=1 << 70), DeviceProcess(pid=-1))},
+        {"name": "half a character: \ud800", "facts": {"serial": "\udc80"}},
+    ],
+)
+def test_one_odd_value_does_not_silence_a_node(odd: dict[str, Any]) -> None:
+    device = Device(**{"stable_id": "GPU-1", "kind": "gpu", "vendor": "amd", "name": "MI300X", **odd})
+    (fact,) = accepted(device).devices
+    assert fact.index is None
+    assert [region["size_bytes"] for region in fact.regions] in ([], [None])
+    assert [link["bandwidth_bytes"] for link in fact.links] in ([], [None])
+    assert fact.capability["compute_units"] is None
+    assert fact.processes == []
+
+
+def test_what_a_node_says_of_many_devices_fits_a_frame() -> None:
+    crowd = tuple(DeviceProcess(pid=n, name="/usr/bin/python" * 9, memory_bytes=1 << 30) for n in range(1, 400))
+    devices = [replace(WILD, stable_id=f"GPU-{n}", processes=crowd) for n in range(64)]
+    owners = {399: UUID(int=7)}
+    report = decode(msgspec.json.encode(Observed(sequence=1, devices=device_facts(devices, owners), instances=[])))
+    assert [fact.stable_id for fact in report.devices] == [f"GPU-{n}" for n in range(64)]
+    assert {fact.processes[0]["instance_id"] for fact in report.devices} == {str(UUID(int=7))}  # our own before others
+
+
+def test_two_devices_whose_names_are_alike_when_cut_are_told_once() -> None:
+    alike = [replace(WILD, stable_id="x" * 200 + end) for end in "ab"]
+    assert len(device_facts(alike)) == 1

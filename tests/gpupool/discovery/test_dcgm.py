@@ -111,3 +111,12 @@ async def test_an_exporter_is_read_over_http_and_left_alone_when_it_is_away() ->
 def test_a_wrong_address_names_its_setting() -> None:
     with pytest.raises(ValueError, match="GATEHOUSE_DCGM_URL"):
         exporter_fetch("ftp://host")
+
+
+def test_values_that_are_no_measurement_are_left_out() -> None:
+    odd = "".join(
+        f'DCGM_FI_DEV_FB_USED{{UUID="GPU-{at}"}} {value}\n' for at, value in enumerate(("-Inf", "+Inf", "1e300"))
+    )
+    assert parse(odd) == {}
+    (gpu,) = parse(f'{odd}DCGM_FI_DEV_FB_USED{{UUID="GPU-9"}} 7\n').values()
+    assert gpu.memory_used_bytes == 7 << 20

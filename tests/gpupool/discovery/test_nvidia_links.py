@@ -208,3 +208,8 @@ def test_links_that_are_down_and_what_links_can() -> None:
     assert [(link.active, link.speed_mbps) for link in status.links] == [(False, None), (True, 25781)]
     text = "GPU 0: X (UUID: GPU-1)\n\t Link 0, P2P is supported: true\n\t Link 0, SLI is supported: false\n"
     assert parse_nvlink_capabilities(text) == {"GPU-1": {0: {"P2P": True, "SLI": False}}}
+
+
+def test_a_line_of_a_day_that_there_is_not_is_passed_over() -> None:
+    line = "[Feb {} 2025 15:10:02] [ERROR] [tid 1] failed\n"
+    assert [each.text for each in errors(line.format("31") + line.format("27"))] == ["failed"]

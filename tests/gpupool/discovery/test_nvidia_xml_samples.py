@@ -6,7 +6,7 @@ import pytest
 
 from gpupool.discovery import nvidia_catalogue as catalogue
 from gpupool.discovery.nvidia_reading import GpuReading
-from gpupool.discovery.nvidia_smi_report import ReportError, parse_xml
+from gpupool.discovery.nvidia_smi_report import ReportError, parse_text, parse_xml
 from tests.gpupool.discovery.samples import assert_covered, read
 
 MIB = 1 << 20
@@ -230,3 +230,11 @@ def test_warnings_and_colours_around_a_report_do_no_harm() -> None:
 
 def mib(size: int | None) -> int | None:
     return None if size is None else size // MIB
+
+
+def test_a_report_that_is_nested_without_end_is_refused() -> None:
+    deep = f"<nvidia_smi_log>{'<gpu>' * 5000}{'</gpu>' * 5000}</nvidia_smi_log>"
+    with pytest.raises(ReportError, match="nested"):
+        parse_xml(deep)
+    with pytest.raises(ReportError, match="nested"):
+        parse_text("==NVSMI LOG==\n" + "".join(f"{' ' * depth}Name : value\n" for depth in range(2000)))

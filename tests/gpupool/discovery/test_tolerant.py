@@ -84,3 +84,12 @@ def test_pci_addresses_are_written_as_the_kernel_writes_them(text: object, addre
 
 def test_colours_are_taken_out() -> None:
     assert plain("\x1b[4mGPU0\x1b[0m\r\n\x1b]0;title\x07end") == "GPU0\nend"
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 400, 10**400, "9" * 5000, "\u00b2", "1e999", float("inf"), "1e300"])
+def test_numbers_that_no_machine_has_are_unknown(value: object) -> None:
+    assert whole(value) is None
+    assert size_bytes(value, "mb") is None
+    assert size_bytes(f"{value} MB") is None
+    parsed = number(value)
+    assert parsed is None or parsed == 1e300

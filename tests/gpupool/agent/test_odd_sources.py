@@ -1,0 +1,73 @@
+"""A driver or tool whose words nobody foresaw costs its own devices' readings, and nothing else."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from gpupool.agent.events import EventBuffer
+from gpupool.discovery.base import Device, Inventory, Noticed
+from gpupool.stream.intake import decode
+from gpupool.stream.messages import Observed
+from tests.doubles.node_web import FakeWeb
+from tests.gpupool.agent.conftest import running_agent
+
+GPU = Device(stable_id="GPU-1", kind="gpu", vendor="amd", name="MI300X", memory_bytes=1 << 37, memory_used_bytes=1)
+
+
+class Odd:
+    """Answers once, and fails from then on."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def probe(self) -> Inventory:
+        self.looks += 1
+        if self.looks > 1:
+            raise OverflowError("cannot convert float infinity to integer")
+        return Inventory((GPU,))
+
+    async def close(self) -> None:
+        return None
+
+
+class Well:
+    async def probe(self) -> Inventory:
+        return Inventory((replace(GPU, stable_id="GPU-2"),))
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.shows("P23")
+async def test_a_source_that_fails_leaves_the_others_and_its_devices_unknown(web: FakeWeb, var_dir: Path) -> None:
+    await web.desire()
+    async with running_agent(web, var_dir, sources=[Odd(), Well()]):
+        await web.until(lambda: any(_health(report) == "unknown" for report in web.observed))
+        last = [fact for fact in web.observed[-1].devices if fact.kind == "gpu"]
+        assert {fact.stable_id: fact.health for fact in last} == {"GPU-1": "unknown", "GPU-2": "ok"}
+        assert {fact.stable_id: fact.memory_used_bytes for fact in last} == {"GPU-1": None, "GPU-2": 1}
+
+
+def _health(report: Observed) -> str:
+    return next((fact.health for fact in report.devices if fact.stable_id == "GPU-1"), "")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Noticed(source="kernel_log", kind="xid", at=1.0, code=10**12),
+        Noticed(source="kernel_log", kind="xid", at=float("inf"), pci_address="0" * 3000),
+        Noticed(source="nvml", kind="xid", at=float("nan"), stable_id="GPU\x00-1", data={"a\x00": "\ud800"}),
+        Noticed(source="nvml", kind="xid", at=1.0, text="\udc80"),
+    ],
+)
+def test_an_odd_event_is_told_in_words_that_are_taken(odd: Noticed, tmp_path: Path) -> None:
+    events = EventBuffer(tmp_path / "events.json", boot_id="b")
+    events.add([odd])
+    events.acknowledge(0)
+    told = Observed(sequence=1, devices=[], instances=[], events=events.to_tell(now=0.0))
+    report = decode(msgspec.json.encode(told))
+    assert isinstance(report, Observed)
+    assert len(report.events) == 1
