@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from gpupool.agent.facts import clean
 from gpupool.agent.state import replace_file
 from gpupool.discovery.base import Noticed
-from gpupool.stream.bounds import LATEST_SECOND
 from gpupool.stream.messages import EventFact
 
 log = structlog.get_logger(__name__)
@@ -25,6 +24,7 @@ RETELL_SECONDS: Final = 2.0
 _MOST_CHARACTERS: Final = 60_000  # in one report
 _MOST_DATA: Final = 20
 _LONGEST_VALUE: Final = 500
+_LATEST_SECOND: Final = 253_402_300_799.0  # the end of the year 9999
 _LARGEST_CODE: Final = (1 << 31) - 1
 DROPPED: Final = "dropped"
 
@@ -174,7 +174,7 @@ def _fact(sequence: int, noticed: Noticed) -> EventFact:
         sequence=sequence,
         source=noticed.source[:16] or "agent",
         kind=noticed.kind[:24] or "change",
-        at=min(max(0.0, noticed.at), LATEST_SECOND),
+        at=min(max(0.0, noticed.at), _LATEST_SECOND),
         stable_id=clean(noticed.stable_id)[:200],
         code=code,
         text=clean(noticed.text)[:2000],
