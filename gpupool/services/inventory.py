@@ -43,12 +43,15 @@ class Intake:
 
 
 @transaction.atomic
-def apply_hello(node_id: UUID, hello: Hello) -> Intake:
+def apply_hello(node_id: UUID, hello: Hello, *, token_digest: str | None = None) -> Intake:
     """A stream of the node begins and replaces any earlier one. Raises Node.DoesNotExist.
 
+    `token_digest` is of the token that opened the stream: where that is void by now, SessionSuperseded is raised.
     A new boot id means that every process of the last boot is gone: what it held is released.
     """
     node = Node.objects.select_for_update().get(pk=node_id)
+    if token_digest is not None and (node.token_revoked_at is not None or node.token_digest != token_digest):
+        raise SessionSuperseded
     actor, changes, now = node_actor(node.pk), Changes(), timezone.now()
     rebooted = bool(node.boot_id) and node.boot_id != hello.boot_id
     node.session_id, node.last_seen_at = uuid7(), now

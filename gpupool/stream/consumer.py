@@ -104,7 +104,9 @@ class AgentConsumer(AsyncWebsocketConsumer):
             raise BadMessage("a stream has one hello")
         if hello.node != self.node.name:
             raise BadMessage(f"this token is node {self.node.name}'s, not {hello.node}'s")
-        intake = await database_sync_to_async(services.apply_hello)(self.node.pk, hello)
+        # Anew: a stream may be held open without a hello until after its token was changed.
+        apply = database_sync_to_async(services.apply_hello)
+        intake = await apply(self.node.pk, hello, token_digest=self.node.token_digest)
         self.session_id, self.orphans = intake.session_id, intake.orphans
         logger.info("agent_stream_open", node=self.node.name, session=str(self.session_id))
         ttl_seconds: float = settings.GATEHOUSE.node_unreachable_seconds

@@ -119,6 +119,19 @@ async def test_a_revoked_token_opens_nothing_and_ends_what_it_opened(connect: Co
     assert not await Agent(token).connect()
 
 
+@pytest.mark.parametrize("change", [services.revoke_node_token, services.rotate_node_token])
+async def test_a_stream_that_was_opened_before_its_token_was_void_may_not_begin(
+    connect: Connect, token: str, change: Callable[..., object]
+) -> None:
+    agent = await connect(token)  # held back: the hello comes when the token is void
+    await sync_to_async(change)((await _node()).pk, actor=SYSTEM)
+    await agent.say(a_hello("node-1", a_device("gpu-0")))
+    assert isinstance(await agent.hear(), Refused)
+    assert await agent.hear_close() == 4409
+    node = await _node()
+    assert (node.state, node.session_id) == ("expected", None)
+
+
 async def test_a_hello_registers_devices_and_brings_the_node_online(connect: Connect, token: str) -> None:
     desired = await _begin(await connect(token))
     assert desired.instances == []
