@@ -73,7 +73,7 @@ def named_paths(argv: Iterable[str]) -> tuple[Path, ...]:
 def bubblewrap_argv(argv: Sequence[str], room: Room, *, bwrap: str = "bwrap") -> tuple[str, ...]:
     """The command that runs `argv` in bubblewrap. Signals and group: see agent.processes.signal_group."""
     words = [bwrap, "--unshare-user-try", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
-    words += ["--die-with-parent", "--cap-drop", "ALL"]
+    words += ["--cap-drop", "ALL"]  # and no --die-with-parent: an agent that ends leaves its engines to the next one
     if not room.shared:  # MPS speaks by shared memory of the host's
         words.append("--unshare-ipc")
     for path in _SYSTEM:

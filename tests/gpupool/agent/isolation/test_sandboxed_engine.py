@@ -14,7 +14,7 @@ from gpupool.agent.isolation.sandbox import trial_argv
 from gpupool.agent.processes import start_mark
 from gpupool.stream.messages import InstanceFact
 from tests.doubles.node_web import FakeWeb, row
-from tests.gpupool.agent.conftest import TINY, TINY_URI, running_agent
+from tests.gpupool.agent.conftest import TINY, TINY_URI, agent_process, kill_hard, running_agent
 from tests.gpupool.agent.test_agent import serves
 
 BWRAP = shutil.which("bwrap")
@@ -75,6 +75,29 @@ async def test_it_is_adopted_and_stopped_as_any_other(web: FakeWeb, var_dir: Pat
         await web.desire()
         await web.until(lambda: web.fact(wish.instance_id) is None)
         assert not (var_dir / "work" / str(wish.instance_id)).exists()
+
+
+async def test_it_serves_on_when_its_agent_is_killed_and_ends_when_its_sandbox_is(web: FakeWeb, var_dir: Path) -> None:
+    first_agent = await agent_process(web, var_dir)
+    await web.until(lambda: bool(web.hellos))
+    host = web.hellos[-1].devices[0].stable_id
+    wish = replace(row(devices=[host], artefact_uri=TINY_URI), isolation={"sandbox": "bubblewrap"})
+    await web.desire(wish)
+    first = await web.until_state(wish.instance_id, "ready")
+    await kill_hard(first_agent)
+    assert await serves(first)
+    web.forget()
+    second_agent = await agent_process(web, var_dir)
+    try:
+        again = await web.until_state(wish.instance_id, "ready")
+        assert (again.pid, again.process_started_at) == (first.pid, first.process_started_at)
+        engine = engine_of(again)
+        psutil.Process(again.pid or 0).kill()  # the sandbox alone
+        await web.until(lambda: (fact := web.fact(wish.instance_id)) is not None and fact.restarts == 1)
+        await web.until_state(wish.instance_id, "ready")
+        assert not engine.is_running()
+    finally:
+        await kill_hard(second_agent)
 
 
 GVISOR_WORKS = shutil.which("runsc") is not None
