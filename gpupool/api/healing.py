@@ -102,7 +102,7 @@ class RuleSerializer(serializers.Serializer[Any]):
 
     code = serializers.IntegerField()
     meaning = serializers.CharField()
-    verb = serializers.ChoiceField(choices=[verb.value for verb in Verb])
+    answer = serializers.ChoiceField(choices=[verb.value for verb in Verb], source="verb")
     done_as = serializers.SerializerMethodField(help_text="what that is here, in words")
     note = serializers.CharField(allow_blank=True)
     provenance = serializers.CharField(help_text="whose word it is: an operator's, NVIDIA's or the design papers'")
@@ -116,7 +116,7 @@ class RuleListSerializer(serializers.Serializer[Any]):
 
 
 class NewRuleSerializer(serializers.Serializer[Any]):
-    verb = serializers.ChoiceField(choices=[verb.value for verb in Verb])
+    answer = serializers.ChoiceField(choices=[verb.value for verb in Verb])
     note = serializers.CharField(required=False, default="", allow_blank=True, max_length=500)
     provenance = serializers.CharField(
         required=False, default=Provenance.OPERATOR.value, max_length=120, help_text="whose word it is, for people"
@@ -150,7 +150,7 @@ class RuleView(PoolView):
         with transaction.atomic():
             values = self.parsed(NewRuleSerializer)
             check_match(request, _rule(code, missing={}))
-            set_xid_rule(code, action=values.pop("verb"), actor=self.actor, **values)
+            set_xid_rule(code, action=values.pop("answer"), actor=self.actor, **values)
         return tagged(_rule(code))
 
     @extend_schema(responses={204: None})

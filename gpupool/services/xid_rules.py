@@ -18,7 +18,7 @@ def set_xid_rule(code: int, *, action: str, note: str = "", provenance: str = "o
     """Answer a code otherwise than the catalogue does. Raises InvalidInput for an action that is none."""
     fixed = CATALOGUE[code].verb if code in CATALOGUE else None
     if action not in _CHOICES and action != fixed:
-        raise InvalidInput("verb", f"A verb is one of {', '.join(sorted(_CHOICES))}.")
+        raise InvalidInput("answer", f"An answer is one of {', '.join(sorted(_CHOICES))}.")
     rule = XidRule.objects.select_for_update().filter(code=code).first()
     before = {} if rule is None else {"action": rule.action, "provenance": rule.provenance}
     if rule is None:

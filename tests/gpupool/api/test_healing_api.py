@@ -66,23 +66,23 @@ def test_actions_are_told_with_reasons(api: APIClient) -> None:
 @pytest.mark.shows("R64")
 def test_a_rule_is_answered_otherwise_and_the_catalogue_counts_again_when_it_is_dropped(api: APIClient) -> None:
     listed = {rule["code"]: rule for rule in get(api, "/api/healing/rules/")["results"]}
-    assert (listed[69]["verb"], listed[69]["provenance"]) == ("restart_app", "NVIDIA XID catalogue")
-    assert (listed[8]["verb"], listed[8]["provenance"]) == ("reset_gpu", "design paper")
+    assert (listed[69]["answer"], listed[69]["provenance"]) == ("restart_app", "NVIDIA XID catalogue")
+    assert (listed[8]["answer"], listed[8]["provenance"]) == ("reset_gpu", "design paper")
     address = "/api/healing/rules/69/"
-    change = {"verb": "reset_gpu", "provenance": "runbook 12"}
+    change = {"answer": "reset_gpu", "provenance": "runbook 12"}
     assert api.put(address, change, format="json").status_code == 428
     seen = api.get(address)
     changed = api.put(address, change, format="json", headers={"If-Match": seen["ETag"]})
     assert changed.status_code == 200, changed.content
-    assert (changed.json()["verb"], changed.json()["provenance"]) == ("reset_gpu", "runbook 12")
+    assert (changed.json()["answer"], changed.json()["provenance"]) == ("reset_gpu", "runbook 12")
     assert "reset" in changed.json()["done_as"]
     assert api.delete(address, headers={"If-Match": seen["ETag"]}).status_code == 412
     assert api.delete(address, headers={"If-Match": changed["ETag"]}).status_code == 204
-    assert api.get(address).json()["verb"] == "restart_app"
+    assert api.get(address).json()["answer"] == "restart_app"
     assert api.get("/api/healing/rules/7777/").status_code == 404
-    new = api.put("/api/healing/rules/7777/", {"verb": "ignore"}, format="json", headers={"If-Match": "*"})
+    new = api.put("/api/healing/rules/7777/", {"answer": "ignore"}, format="json", headers={"If-Match": "*"})
     assert new.json()["provenance"] == "operator"
-    wrong = api.put("/api/healing/rules/7777/", {"verb": "merge_48"}, format="json", headers={"If-Match": "*"})
+    wrong = api.put("/api/healing/rules/7777/", {"answer": "merge_48"}, format="json", headers={"If-Match": "*"})
     assert wrong.status_code == 400
 
 
