@@ -137,7 +137,8 @@ class MemoryGuard:
             return None
         own = [use[pid] for pid in engine.pids if pid in use]
         known = [used for used in own if used is not None]
-        return sum(known) if len(known) == len(own) else None  # the driver does not say with how much
+        # Not listed, or not with how much: not known.
+        return sum(known) if own and len(known) == len(own) else None
 
     def _carry_out(self, step: Signal | Shed | Unshed | Evict, engine: Guarded) -> None:
         match step:

@@ -127,6 +127,15 @@ def test_what_an_engine_took_by_the_time_it_served_is_no_reason_to_do_anything(m
     assert node.guard.reading(ONE).guard_state is GuardState.SHED
 
 
+def test_who_is_not_in_a_devices_list_uses_it_by_an_unknown_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch)
+    node.engines = [node.an_engine(ONE, 11, preallocates=True)]
+    node.guard.look()  # nothing is listed yet: that is no beginning to measure growth from
+    for _ in range(5):
+        node.look(0.97)
+    assert node.noticed == []
+
+
 @pytest.mark.shows("P16")
 def test_use_beyond_the_lease_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(monkeypatch)
