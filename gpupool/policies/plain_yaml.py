@@ -48,6 +48,10 @@ def read_yaml(document: bytes) -> Any:
         ) from error
     except RecursionError as error:
         raise BadYaml("The file is nested too deep.") from error
+    except BadYaml:
+        raise
+    except (ValueError, OverflowError) as error:  # an escape for no character, or a number of thousands of digits
+        raise BadYaml("This is not YAML: an escape or a number in it is out of range.") from error
 
 
 def _check(text: str) -> None:

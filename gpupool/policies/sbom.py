@@ -42,6 +42,7 @@ def read_sbom(document: Any, *, artefact: Collection[str]) -> Sbom:
         raise BadSbom(["A bill of materials is a JSON object."])
     try:
         kind, parts = _cyclonedx(document) if "bomFormat" in document else _spdx(document)
+        digests = frozenset(digest for part in parts for digest in part.digests) | frozenset(_files(document))
     except (TypeError, AttributeError) as error:
         raise BadSbom(["The bill of materials does not have the members of its format."]) from error
     faults = [f"Component {part.name[:80]!r} has no version." for part in parts if part.name and not part.version]
@@ -50,7 +51,6 @@ def read_sbom(document: Any, *, artefact: Collection[str]) -> Sbom:
         faults = [f"The bill of materials has more than {MOST_COMPONENTS} components."]
     elif not parts:
         faults = ["The bill of materials names no components."]
-    digests = frozenset(digest for part in parts for digest in part.digests) | frozenset(_files(document))
     faults += [
         f"The bill of materials does not name the artefact's file with SHA-256 {digest}."
         for digest in sorted(artefact)

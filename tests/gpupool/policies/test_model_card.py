@@ -149,6 +149,9 @@ def test_whatever_is_given_as_a_card_is_refused_in_sentences(stated: Any) -> Non
         (b"a: [", "not YAML"),
         (b"a: \x00", "not YAML"),
         (b"\xff\xfe", "not UTF-8"),
+        (b'a: "\\UFFFFFFFF"', "out of range"),
+        (b'a: "\\U00110000"', "out of range"),
+        (b"%YAML 1." + b"9" * 5000 + b"\n--- a", "out of range"),
     ],
 )
 def test_yaml_beyond_plain_data_is_refused(document: bytes, says: str) -> None:

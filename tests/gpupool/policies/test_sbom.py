@@ -49,6 +49,8 @@ def test_both_formats_are_read(document: dict[str, Any], kind: str, components: 
         (CYCLONEDX | {"components": [1]}, "members of its format"),
         ({"bomFormat": "CycloneDX", "specVersion": "1.6"}, "names no components"),
         (SPDX | {"spdxVersion": "SPDX-9"}, "neither CycloneDX"),
+        (SPDX | {"files": [{"checksums": None}]}, "members of its format"),
+        (SPDX | {"files": [{"checksums": [1]}]}, "members of its format"),
         (SPDX | {"files": []}, f"does not name the artefact's file with SHA-256 {DIGEST}"),
     ],
 )
