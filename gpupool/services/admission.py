@@ -6,15 +6,17 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from core.refusals import Conflict
 from gpupool.admission_settings import AdmissionSettings, admission_settings
-from gpupool.models import Instance, InstanceState, ModelVersion, VersionState
+from gpupool.models import Instance, InstanceDesire, InstanceState, ModelVersion, VersionState
 from gpupool.policies.admission import Stage, missing, step_fault
 from gpupool.policies.manifest import BadManifest, Manifest, digest, read_manifest, stated, without_trees
 from gpupool.policies.model_card import IncompleteCard, read_card
 from gpupool.policies.sbom import BadSbom, read_sbom
+from gpupool.selectors import switched_off_engines
 from gpupool.services.catalogue import lock_version, owner_of, publish_model
 from gpupool.weights.signature import Covers, SignatureRefused, verify_signature
 from tenants.actor import Actor
@@ -36,6 +38,8 @@ def admit_version(
     """
     version = lock_version(version_id)
     settings = admission_settings()
+    if version.state == VersionState.SERVING:
+        raise Conflict("The version serves: to admit it again would take its requests away. Retire it first.")
     _check_step(version, Stage.ADMITTED, settings)
     if version.state == VersionState.ADMITTED and version.admitted_at is not None:
         return version
@@ -87,8 +91,8 @@ def reopen_version(version_id: UUID, *, actor: Actor) -> ModelVersion:
     """
     version = lock_version(version_id)
     _check_step(version, Stage.DRAFT, admission_settings())
-    version.checks, version.admitted_at = {}, None
-    version.save(update_fields=["checks", "admitted_at"])
+    version.checks, version.admitted_at, version.last_stable_at = {}, None, None  # what it becomes was never loaded
+    version.save(update_fields=["checks", "admitted_at", "last_stable_at"])
     _move(version, VersionState.DRAFT, actor=actor)
     publish_model(version.model, *_running(version))
     return version
@@ -112,7 +116,7 @@ def switch_version(
     settings = admission_settings()
     _check_step(new, Stage.SERVING, settings)
     _check_step(old, Stage.RETIRED, settings)
-    if need_ready and not Instance.objects.filter(version=new, state=InstanceState.READY).exists():
+    if need_ready and not _takes_requests(new):
         raise Conflict(f"No instance of {new.name} is ready: its requests would have nowhere to go.")
     for version, state in ((new, VersionState.SERVING), (old, VersionState.RETIRED)):
         version.state_reason = reason
@@ -157,6 +161,21 @@ def _check_step(version: ModelVersion, to: Stage, settings: AdmissionSettings) -
     )
     if fault is not None:
         raise Conflict(fault)
+    if version.state == VersionState.DRAFT and to is not Stage.RETIRED and _left_over(version):
+        raise Conflict("Instances of what the version was before it became a draft still run: wait until they ended.")
+
+
+def _left_over(version: ModelVersion) -> bool:
+    """Whether instances run that were started as the version was described before; the controller ends them."""
+    launched = Instance.objects.filter(version=version, attached=False).exclude(desire=InstanceDesire.STOPPED)
+    return launched.exclude(state=InstanceState.STOPPED).exists()
+
+
+def _takes_requests(version: ModelVersion) -> bool:
+    """Whether an instance could answer anybody who may use the version: none that ends, and no other tenant's own."""
+    ready = Instance.objects.filter(version=version, state=InstanceState.READY, desire=InstanceDesire.RUNNING)
+    theirs = Q(tenant_id=None) if version.tenant_id is None else Q(tenant_id=None) | Q(tenant_id=version.tenant_id)
+    return ready.filter(theirs, port__isnull=False).exclude(engine__in=switched_off_engines()).exists()
 
 
 def _move(version: ModelVersion, state: VersionState, *, actor: Actor, more: Mapping[str, Any] | None = None) -> None:

@@ -3,14 +3,16 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from django.utils import timezone
 from pytest_django import Settings
 
 from core.epochs import Section, current_epoch
 from core.refusals import Conflict
 from gpupool.admission_settings import AdmissionSettings
-from gpupool.models import InstanceState, Model, ModelVersion, VersionState
+from gpupool.models import Instance, InstanceDesire, InstanceState, Model, ModelVersion, VersionState
 from gpupool.policies.admission import Rule
 from gpupool.policies.manifest import digest, read_manifest, stated
 from gpupool.reads.catalogue import lineage
@@ -203,6 +205,49 @@ def test_a_switch_takes_the_requests_from_one_version_to_the_other_in_one_step()
     assert current_epoch(Section.ENDPOINTS) > before
     old.refresh_from_db()
     assert old.state == VersionState.RETIRED
+
+
+@pytest.mark.parametrize("useless", [{"desire": InstanceDesire.STOPPED}, {"tenant_id": UUID(int=7)}, {"port": None}])
+def test_requests_are_not_switched_to_what_takes_none_of_them(useless: dict[str, Any]) -> None:
+    model = make_model("qwen3")
+    old, new = a_draft(model, "v1"), a_draft(model, "v2")
+    for version in (old, new):
+        admit_version(version.pk, actor=SYSTEM)
+    serve_version(old.pk, actor=SYSTEM)
+    Instance.objects.filter(pk=make_instance(new, port=1).pk).update(**useless)
+    with pytest.raises(Conflict, match="No instance of v2 is ready"):
+        switch_version(new.pk, instead_of=old.pk, actor=SYSTEM)
+
+
+def test_a_version_that_serves_is_not_taken_out_by_admitting_it_again(settings: Settings) -> None:
+    version = a_draft()
+    admit_version(version.pk, actor=SYSTEM)
+    serve_version(version.pk, actor=SYSTEM)
+    for rule in Rule:
+        settings.MODEL_ADMISSION = AdmissionSettings(rule)
+        with pytest.raises(Conflict, match="The version serves"):
+            admit_version(version.pk, actor=SYSTEM)
+    version.refresh_from_db()
+    assert version.state == VersionState.SERVING
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_what_was_loaded_before_a_draft_was_changed_never_serves_as_the_changed_one(
+    settings: Settings, rule: Rule
+) -> None:
+    version = a_draft()
+    admit_version(version.pk, actor=SYSTEM)
+    running = make_instance(version, port=1)
+    Instance.objects.filter(pk=running.pk).update(attached=False)
+    ModelVersion.objects.filter(pk=version.pk).update(last_stable_at=timezone.now())
+    settings.MODEL_ADMISSION = AdmissionSettings(rule)
+    assert reopen_version(version.pk, actor=SYSTEM).last_stable_at is None
+    change_version(version.pk, artefact_uri="file:///models/other.gguf", actor=SYSTEM)
+    for step in (admit_version, serve_version):
+        with pytest.raises(Conflict):
+            step(version.pk, actor=SYSTEM)
+    Instance.objects.filter(pk=running.pk).update(desire=InstanceDesire.STOPPED)
+    assert admit_version(version.pk, actor=SYSTEM).state == VersionState.ADMITTED
 
 
 def test_a_switch_is_between_versions_of_one_model_and_one_tenant() -> None:
