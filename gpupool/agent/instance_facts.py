@@ -51,16 +51,20 @@ def absent(row: DesiredInstance, phase: Phase, reason: str) -> InstanceFact:
 
 
 def used_by(life: EngineLife, device_use: DeviceUse) -> int | None:
-    """Bytes that the engine's processes have of its devices; None where those do not say."""
-    if life.process is None:
+    """Bytes that the engine's processes have of its devices; None where one of those does not say.
+
+    A device that lists none of them says nothing: many drivers list no processes at all, and in a container they have
+    other numbers.
+    """
+    if life.process is None or not life.record.row.device_ids:
         return None
-    uses = [device_use(device) for device in life.record.row.device_ids]
-    if not uses or any(use is None for use in uses):
-        return None
-    family = set(life.process.members())
-    counts = [count for use in uses if use is not None for pid, count in use.items() if pid in family]
-    if any(count is None for count in counts):
-        return None
-    used = sum(count for count in counts if count is not None)
+    family, used = set(life.process.members()), 0
+    for device in life.record.row.device_ids:
+        use = device_use(device) or {}
+        counts = [use[pid] for pid in family & use.keys()]
+        known = [count for count in counts if count is not None]
+        if not counts or len(known) < len(counts):
+            return None
+        used += sum(known)
     life.peak_bytes = max(life.peak_bytes or 0, used)
     return used
