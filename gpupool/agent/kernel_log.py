@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 DEVICE: Final = Path("/dev/kmsg")
 _MOST_RECORDS: Final = 2000  # of one look; the rest is read at the next
+_MOST_BYTES: Final = _MOST_RECORDS * 256  # the same of a file
 _LARGEST_RECORD: Final = 8192  # the kernel's own bound, with what it prints of its keys
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _OLDEST_SECONDS: Final = 3600.0  # of what a first look tells: nobody shall act on last month's errors
@@ -161,17 +162,35 @@ class KernelLogSource:
 
     def _file_lines(self, fd: int) -> Iterator[str]:
         assert self._place is not None
-        inode = self._path.stat().st_ino
-        if os.fstat(fd).st_ino != inode or os.fstat(fd).st_size < self._place.offset or self._place.inode != inode:
-            os.close(fd)
-            self._fd = fd = self._open_log(self._path)  # rotated, or emptied
-            self._place.inode, self._place.offset = os.fstat(fd).st_ino, 0
+        here = os.fstat(fd)
+        if self._place.inode != here.st_ino or here.st_size < self._place.offset:
+            self._place.inode, self._place.offset = here.st_ino, 0  # another than was read last, or emptied
+        yield from self._rest_of(fd)
+        if not self._drained or not self._is_rotated(here.st_ino):
+            return
+        self._fd = self._open_log(self._path)
+        os.close(fd)
+        self._place.inode, self._place.offset = os.fstat(self._fd).st_ino, 0
+        yield from self._rest_of(self._fd)
+
+    def _rest_of(self, fd: int) -> Iterator[str]:
+        """The whole lines from its place on, as many as one look takes."""
+        assert self._place is not None
         os.lseek(fd, self._place.offset, os.SEEK_SET)
-        data = os.read(fd, _MOST_RECORDS * 256)
-        self._drained = len(data) < _MOST_RECORDS * 256
-        whole, newline, _ = data.rpartition(b"\n")
+        data = os.read(fd, _MOST_BYTES)
+        self._drained = len(data) < _MOST_BYTES
+        whole, newline, rest = data.rpartition(b"\n")
+        if not newline and not self._drained:
+            self._place.offset += len(rest)  # no line of the kernel's is so long: what comes after it is read
+            return
         self._place.offset += len(whole) + len(newline)
         yield from whole.decode("utf-8", errors="replace").splitlines()
+
+    def _is_rotated(self, inode: int) -> bool:
+        try:
+            return self._path.stat().st_ino != inode
+        except FileNotFoundError:
+            return False  # moved away, and the new one is not there yet
 
     def _load(self) -> _Place:
         try:

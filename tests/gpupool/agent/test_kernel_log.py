@@ -136,6 +136,32 @@ async def test_a_file_is_followed_over_its_rotation(tmp_path: Path) -> None:
     await again.close()
 
 
+async def test_what_was_written_just_before_a_rotation_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "kern.log"
+    file.write_text("")
+    follower = KernelLogSource(tmp_path / "place", boot_id="b", clock=ManualClock(), path=file)
+    await follower.probe()
+    at = f"[{time.monotonic():.6f}]"
+    with file.open("a") as log:
+        log.write(f"{at} {XID}\n")
+    file.rename(tmp_path / "kern.log.1")
+    first = (await follower.probe()).noticed  # the new file is not there yet
+    file.write_text(f"{at} NVRM: Xid (PCI:0000:17:00): 31, pid=7, name=x, Ch 00000008\n")
+    second = (await follower.probe()).noticed
+    assert [one.code for one in (*first, *second)] == [79, 31]
+    assert follower.away == ""
+    await follower.close()
+
+
+async def test_a_line_without_an_end_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "kern.log"
+    file.write_text("x" * 1_200_000 + f"\n[{time.monotonic():.6f}] {XID}\n")
+    follower = KernelLogSource(tmp_path / "place", boot_id="b", clock=ManualClock(), path=file)
+    noticed = [one.code for _ in range(4) for one in (await follower.probe()).noticed]
+    assert noticed == [79]
+    await follower.close()
+
+
 @pytest.mark.skipif(not os.access(DEVICE, os.R_OK), reason=f"{DEVICE} is not readable here")
 async def test_the_machines_own_log_is_read_to_its_end(tmp_path: Path) -> None:
     follower = KernelLogSource(tmp_path / "place", boot_id="b", clock=ManualClock())
