@@ -298,7 +298,10 @@ def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action
     versions = {version.version_id: version for version in world.versions}
     this_round = Round(world.devices, quotas=world.quotas, reservations=world.reservations, now=world.now)
     actions: list[Action] = []
-    for instance in sorted(waiting, key=lambda one: (-versions[one.version_id].need.priority, one.instance_id)):
+    ordered = sorted(waiting, key=lambda one: (-versions[one.version_id].need.priority, one.instance_id))
+    # Before all, what is reserved for its tenant: who had to give it back must not be there first again.
+    ordered.sort(key=lambda one: not this_round.is_due(_need_of(one, versions[one.version_id])))
+    for instance in ordered:
         version = versions[instance.version_id]
         if version.held_back:
             actions += _explain(instance, version.held_back)

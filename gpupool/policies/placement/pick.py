@@ -1,13 +1,14 @@
 """The decision: filters with reasons, scores, the best set; who goes first where nothing fits."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from gpupool.policies.lease import describe_bytes
 from gpupool.policies.placement import filters, rights, sets
 from gpupool.policies.placement.filters import Filter
-from gpupool.policies.placement.preempt import preempt, without_leaving
-from gpupool.policies.placement.rights import Standing
+from gpupool.policies.placement.preempt import preempt, without, without_leaving
+from gpupool.policies.placement.rights import Kept, Standing
 from gpupool.policies.placement.scorers import score
 from gpupool.policies.placement.views import (
     DeviceView,
@@ -27,7 +28,7 @@ _BORROWED_LAST = 10.0
 
 def judge(device: DeviceView, need: Need) -> Fits | Unfit:
     """Every filter on one device by itself, the first reason wins."""
-    return _judge(device, need, filters.asked_by(need), {}, (), ())
+    return _judge(device, need, filters.asked_by(need), {}, (), (), ())
 
 
 def place(
@@ -51,16 +52,18 @@ def place(
     if over is not None or any(one.code == "quota" for one in made.unfit):
         return made  # more room would not help
     if any(claim.leaving for device in devices for claim in device.claims):
-        soon = _place(without_leaving(devices), need, quotas, standings)
+        left = without_leaving(devices)
+        soon = _place(left, need, quotas, [rights.standing(one, left) for one in reservations])
         if isinstance(soon, Placed):
             reason = "It waits for instances that are leaving: there is room once they have gone."
-            return Unplaced(reason, made.unfit, made.fits)
+            return Unplaced(reason, made.unfit, made.fits, soon.device_ids)
     found = preempt(devices, need, standings, made)
     if found is None:
         return made
-    if rights.over_quota_together(found.device_ids, need, quotas) is not None:
-        return made
-    return found
+    # Nobody goes for what would not fit then: its host may be full, or what comes free be kept for others.
+    then = without(devices, frozenset(found.instances))
+    after = _place(then, need, quotas, [rights.standing(one, then) for one in reservations])
+    return replace(found, device_ids=after.device_ids) if isinstance(after, Placed) else made
 
 
 def judge_all(
@@ -73,17 +76,19 @@ def judge_all(
     """Each device's own verdict, in their order: for people who ask why."""
     standings = [rights.standing(one, devices) for one in reservations] if need.kind == "gpu" else []
     hosts, asked = _hosts(devices, need), filters.asked_by(need)
-    return [_judge(device, need, asked, hosts, standings, quotas) for device in devices]
+    kept = rights.kept_of(need, standings)
+    return [_judge(device, need, asked, hosts, standings, kept, quotas) for device in devices]
 
 
 def _place(
     devices: Sequence[DeviceView], need: Need, quotas: Sequence[QuotaView], standings: Sequence[Standing]
 ) -> Placed | Unplaced:
     hosts, asked = _hosts(devices, need), filters.asked_by(need)
+    kept = rights.kept_of(need, standings)
     fits: list[Fits] = []
     unfit: list[Unfit] = []
     for device in devices:
-        verdict = _judge(device, need, asked, hosts, standings, quotas)
+        verdict = _judge(device, need, asked, hosts, standings, kept, quotas)
         if isinstance(verdict, Fits):
             fits.append(verdict)
         else:
@@ -107,12 +112,13 @@ def _judge(
     asked: Sequence[tuple[str, Filter]],
     hosts: Mapping[UUID | None, DeviceView],
     standings: Sequence[Standing],
+    kept: Sequence[Kept],
     quotas: Sequence[QuotaView],
 ) -> Fits | Unfit:
     found = filters.first_reason(device, need, asked)
     if found is None and need.host_memory_bytes and need.kind != "cpu":
         found = _host_lacks(hosts.get(device.node_id), need)
-    if found is None and standings and (reason := rights.kept_for_others(device, need, standings)) is not None:
+    if found is None and kept and (reason := rights.kept_for_others(device, need, kept)) is not None:
         found = ("reserved", reason)
     if (
         found is None
@@ -135,10 +141,16 @@ def _hosts(devices: Iterable[DeviceView], need: Need) -> Mapping[UUID | None, De
     """The host's own device of each node, where its memory is asked for too."""
     if not need.host_memory_bytes:
         return {}
-    return {device.node_id: device for device in devices if device.kind == "cpu"}
+    found: dict[UUID | None, DeviceView] = {}
+    for device in devices:
+        if device.kind == "cpu" and (device.node_id not in found or device.device_id < found[device.node_id].device_id):
+            found[device.node_id] = device  # of several the one that is claimed of
+    return found
 
 
 def _host_lacks(host: DeviceView | None, need: Need) -> tuple[str, str] | None:
+    if host is not None and (not host.present or host.isolated or host.health != "ok"):
+        return "host", "nothing can be claimed of its host's memory now"
     free = None if host is None else host.free_bytes
     if free is None:
         return "host", "its node does not say how much memory its host has"

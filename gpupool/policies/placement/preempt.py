@@ -19,6 +19,7 @@ def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Stand
     `made` is why nothing fits now: only devices that are full, or that fit alone, are worth a second look.
     """
     own_rights = [one for one in standings if one.reservation.tenant_id == need.tenant_id and one.unmet]
+    kept = rights.kept_of(need, standings)
     by_tenant: dict[UUID, list[Standing]] = defaultdict(list)
     for one in standings:
         by_tenant[one.reservation.tenant_id].append(one)
@@ -31,7 +32,7 @@ def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Stand
     for device in devices:
         if device.device_id in free:
             victims: tuple[ClaimView, ...] | None = ()
-        elif device.device_id in full and rights.kept_for_others(device, need, standings) is None:
+        elif device.device_id in full and rights.kept_for_others(device, need, kept) is None:
             victims = _victims(device, need, own_rights, by_tenant)
         else:
             continue
@@ -47,6 +48,11 @@ def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Stand
         return None
     instances = {claim.holder: claim for one in chosen.device_ids for claim in going[one] if claim.holder is not None}
     if not instances:
+        return None
+    by_right = [one for one in chosen.device_ids if _is_by_right(going[one], need)]
+    if by_right and not _is_covered(len(by_right), need, own_rights):
+        return None
+    if _takes_rights(devices, frozenset(instances), need, standings):
         return None
     why = "a tenant's reservation" if _is_by_right(instances.values(), need) else "its higher priority"
     return Preempt(tuple(sorted(instances)), chosen.device_ids, f"It waits for {len(instances)} to go, by {why}.")
@@ -72,15 +78,7 @@ def _victims(
             claim
             for claim in device.claims
             if claim.holder is not None
-            and (
-                claim.leaving
-                or claim.priority < need.priority
-                or (
-                    by_right
-                    and claim.tenant_id != need.tenant_id
-                    and rights.is_borrowing(claim.tenant_id, device, by_tenant)
-                )
-            )
+            and (claim.leaving or _may_be_sent_off(claim, device, need, by_tenant, by_right=by_right))
         ),
         key=lambda claim: (not claim.leaving, claim.priority, -claim.since),
     )
@@ -91,6 +89,60 @@ def _victims(
         if filters.first_reason(_without(device, ended), need, occupancy) is None:
             return tuple(ended)
     return None
+
+
+def _may_be_sent_off(
+    claim: ClaimView,
+    device: DeviceView,
+    need: Need,
+    by_tenant: Mapping[UUID, Sequence[Standing]],
+    *,
+    by_right: bool,
+) -> bool:
+    """What another tenant has by right goes for nobody, whatever its priority: the tenant would take it back."""
+    if claim.tenant_id == need.tenant_id:
+        return claim.priority < need.priority
+    if not by_right and claim.priority >= need.priority:
+        return False
+    return rights.is_borrowing(claim.tenant_id, device, by_tenant)
+
+
+def without(devices: Sequence[DeviceView], instances: frozenset[UUID]) -> tuple[DeviceView, ...]:
+    """Devices as they are once these, and those that were told to go, have gone."""
+    return tuple(
+        _without(device, ended)
+        if (ended := [claim for claim in device.claims if claim.leaving or claim.holder in instances])
+        else device
+        for device in devices
+    )
+
+
+def _is_covered(count: int, need: Need, own_rights: Sequence[Standing]) -> bool:
+    """Whether so many devices are no more than the tenant has a right to and does not hold."""
+    return any(count <= one.unmet_devices or count * need.memory_bytes <= one.unmet_bytes for one in own_rights)
+
+
+def _takes_rights(
+    devices: Sequence[DeviceView], instances: frozenset[UUID], need: Need, standings: Sequence[Standing]
+) -> bool:
+    """Whether another tenant would be left with less than its own: it would take that back, and so on without end."""
+    losing = {
+        claim.tenant_id
+        for device in devices
+        for claim in device.claims
+        if claim.holder in instances and not claim.leaving
+    }
+    others = [
+        one for one in standings if one.reservation.tenant_id in losing and one.reservation.tenant_id != need.tenant_id
+    ]
+    if not others:
+        return False
+    then = without(devices, instances)
+    return any(
+        after.unmet_devices > one.unmet_devices or after.unmet_bytes > one.unmet_bytes
+        for one in others
+        for after in (rights.standing(one.reservation, then),)
+    )
 
 
 def _without(device: DeviceView, ended: Sequence[ClaimView]) -> DeviceView:
@@ -110,4 +162,4 @@ def _score(victims: Sequence[ClaimView]) -> float:
 
 
 def _is_by_right(claims: Iterable[ClaimView], need: Need) -> bool:
-    return any(claim.priority >= need.priority for claim in claims)
+    return any(claim.priority >= need.priority and not claim.leaving for claim in claims)

@@ -22,6 +22,7 @@ class Standing:
     unmet_bytes: int
     untouched: frozenset[UUID]
     free_bytes: int
+    beyond: bool = False  # its tenant holds more than is reserved, not counting what is leaving
 
     @property
     def spare_devices(self) -> int:
@@ -35,16 +36,18 @@ class Standing:
 
 def standing(reservation: ReservationView, devices: Iterable[DeviceView]) -> Standing:
     """What the devices' claims make of it."""
-    held, held_bytes, free = 0, 0, 0
+    held, held_bytes, staying, staying_bytes, free = 0, 0, 0, 0, 0
     untouched = []
     for device in devices:
         if not matches(device, reservation.gpu_tag):
             continue
-        own = sum(claim.memory_bytes for claim in device.claims if claim.tenant_id == reservation.tenant_id)
-        held += own > 0
-        held_bytes += own
-        usable = device.present and device.health == "ok" and device.node_reachable and not device.isolated
-        if usable and device.memory_bytes is not None:
+        mine = [claim for claim in device.claims if claim.tenant_id == reservation.tenant_id]
+        held += bool(mine)
+        held_bytes += sum(claim.memory_bytes for claim in mine)
+        stays = [claim for claim in mine if not claim.leaving]
+        staying += bool(stays)
+        staying_bytes += sum(claim.memory_bytes for claim in stays)
+        if device.memory_bytes is not None and _is_usable(device):
             free += max(0, device.memory_bytes - device.claimed_bytes)
             if device.untouched:
                 untouched.append(device.device_id)
@@ -54,19 +57,49 @@ def standing(reservation: ReservationView, devices: Iterable[DeviceView]) -> Sta
         max(0, reservation.memory_bytes - held_bytes),
         frozenset(untouched),
         free,
+        beyond=staying > reservation.devices and staying_bytes > reservation.memory_bytes,
     )
 
 
-def kept_for_others(device: DeviceView, need: Need, standings: Sequence[Standing]) -> str | None:
+def _is_usable(device: DeviceView) -> bool:
+    """Whether something new could be placed there, so that it counts as spare."""
+    served = device.present and device.health == "ok" and not device.isolated
+    resting = device.node_cordoned or (device.node is not None and device.node.maintenance)
+    return served and device.node_reachable and not resting
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A reservation of another tenant that is not lent; `spare` devices are left when all such have theirs."""
+
+    standing: Standing
+    spare: int
+
+
+def kept_of(need: Need, standings: Sequence[Standing]) -> tuple[Kept, ...]:
+    """What is kept from this need. Several that wait for the same devices are due one each."""
+    closed = [one for one in standings if not one.reservation.lendable and one.reservation.tenant_id != need.tenant_id]
+    return tuple(
+        Kept(
+            one,
+            len(one.untouched) - sum(other.unmet_devices for other in closed if other.untouched <= one.untouched),
+        )
+        for one in closed
+        if one.unmet
+    )
+
+
+def kept_for_others(device: DeviceView, need: Need, kept_ones: Sequence[Kept]) -> str | None:
     """Why the device is not for this need's tenant: it is kept for another and not lent."""
-    for one in standings:
-        kept = one.reservation
-        if kept.lendable or kept.tenant_id == need.tenant_id or not matches(device, kept.gpu_tag):
+    for one in kept_ones:
+        standing_of, kept = one.standing, one.standing.reservation
+        if not matches(device, kept.gpu_tag):
             continue
-        if device.device_id in one.untouched and one.spare_devices < 1 and one.unmet_devices:
+        if device.device_id in standing_of.untouched and one.spare < need.devices and standing_of.unmet_devices:
             return f"it is kept for the tenant {kept.tenant}, who does not lend"
-        if one.unmet_bytes and one.free_bytes - need.memory_bytes * need.devices < one.unmet_bytes:
-            return f"{describe_bytes(one.unmet_bytes)} are kept for the tenant {kept.tenant}, who does not lend"
+        due = standing_of.unmet_bytes
+        if due and standing_of.free_bytes - need.memory_bytes * need.devices < due:
+            return f"{describe_bytes(due)} are kept for the tenant {kept.tenant}, who does not lend"
     return None
 
 
@@ -134,7 +167,7 @@ def is_borrowing(claim_tenant: UUID | None, device: DeviceView, standings: Mappi
     if claim_tenant is None:
         return True
     own = [one for one in standings.get(claim_tenant, ()) if matches(device, one.reservation.gpu_tag)]
-    return not any(one.unmet or one.reservation.devices or one.reservation.memory_bytes for one in own)
+    return all(one.beyond for one in own)
 
 
 def _gpus(count: int) -> str:

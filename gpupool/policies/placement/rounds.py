@@ -1,10 +1,12 @@
 """One look at the pool in which several instances are placed: each sees what those before it took."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
 from gpupool.policies.placement.pick import place
+from gpupool.policies.placement.rights import standing
 from gpupool.policies.placement.views import (
     ClaimView,
     DeviceView,
@@ -14,6 +16,7 @@ from gpupool.policies.placement.views import (
     Preempt,
     QuotaView,
     ReservationView,
+    Unplaced,
 )
 
 
@@ -32,6 +35,7 @@ class Round:
         self._quotas = {quota.quota_id: quota for quota in quotas}
         self._reservations = reservations
         self._now = now
+        self._due: dict[UUID, tuple[int, int]] | None = None
 
     def place(self, need: Need, *, holder: UUID, may_preempt: bool = True) -> Placement:
         """Decide, and keep in mind what was decided."""
@@ -44,11 +48,34 @@ class Round:
                 self._take(device_ids, need, holder)
                 for quota in quotas:
                     self._quotas[quota.quota_id] = _with(quota, device_ids, need)
-            case Preempt(instances=instances):
+            case Preempt(instances=instances, device_ids=device_ids):
                 self._send_off(frozenset(instances))
+                self._take(device_ids, need, None)
+            case Unplaced(waits_for=device_ids) if device_ids:
+                # Kept free for it: what leaves does so at different times, and who comes later would take each.
+                self._take(device_ids, need, None)
         return made
 
-    def _take(self, device_ids: Sequence[UUID], need: Need, holder: UUID) -> None:
+    def is_due(self, need: Need) -> bool:
+        """Whether its tenant has a right to it that it does not hold yet. Asked once for each, as rights end."""
+        if need.kind != "gpu" or not self._reservations:
+            return False
+        if self._due is None:
+            every = tuple(self._devices.values())
+            self._due = defaultdict(lambda: (0, 0))
+            for one in (standing(reservation, every) for reservation in self._reservations):
+                devices, size = self._due[one.reservation.tenant_id]
+                self._due[one.reservation.tenant_id] = (devices + one.unmet_devices, size + one.unmet_bytes)
+        if need.tenant_id is None:
+            return False
+        devices, size = self._due[need.tenant_id]
+        wanted = need.memory_bytes * need.devices
+        if devices < need.devices and size < wanted:
+            return False
+        self._due[need.tenant_id] = (max(0, devices - need.devices), max(0, size - wanted))
+        return True
+
+    def _take(self, device_ids: Sequence[UUID], need: Need, holder: UUID | None) -> None:
         claim = need.claim(holder, now=self._now)
         for device_id in device_ids:
             self._add(device_id, claim)

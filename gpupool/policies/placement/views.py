@@ -201,11 +201,12 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """No device can take it; `reason` says it in a sentence."""
+    """No device can take it; `reason` says it in a sentence. `waits_for`: where others are leaving for it."""
 
     reason: str
     unfit: tuple[Unfit, ...]
     fits: tuple[Fits, ...] = ()
+    waits_for: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
