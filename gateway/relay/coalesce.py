@@ -88,7 +88,8 @@ def _key(ready: Ready) -> _Key:
     """What two requests have in common that are the same. A realtime one does not wait behind a background one."""
     request = ready.request
     work = ready.work
-    return ready.principal.tenant_id, request.api, request.path, request.traffic_class, work.most_tokens, work.body
+    tenant_id, kind = ready.principal.tenant_id, request.traffic_class
+    return tenant_id, ready.model, request.api, request.path, kind, work.most_tokens, work.body
 
 
 def _wish(headers: Headers) -> bool | None:

@@ -169,7 +169,7 @@ class Pipeline:
         except GatehouseError:
             return None  # `prepare` comes to the same, and counts it
         headers = [] if hold is None else hold.reservation.headers()
-        return Ready(request, principal, work, picker, ticket, headers, principal.keep_alive, timeout)
+        return Ready(request, principal, work, picker, ticket, headers, principal.keep_alive, timeout, model.name)
 
     async def models(self, request: SlimRequest) -> bytes:
         """The body of /v1/models, /v1/models/{id} or /v2/models/{id}[/ready], by the request's path.
@@ -259,7 +259,7 @@ class Pipeline:
         # From here on nothing is awaited: what is held is the ticket's, or given back by whoever could not open it.
         ticket = self._tickets.open(request, principal, work.parsed, hold, model.name)
         headers = [] if hold is None else hold.reservation.headers()
-        return Ready(request, principal, work, picker, ticket, headers, principal.keep_alive, timeout)
+        return Ready(request, principal, work, picker, ticket, headers, principal.keep_alive, timeout, model.name)
 
     def _about_model(self, principal: Principal, name: str) -> bytes:
         if ready := name.endswith(_READY):

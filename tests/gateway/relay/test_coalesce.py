@@ -161,11 +161,12 @@ def test_who_may_share(asked: Ready, may: bool) -> None:
     "other",
     [
         replace(ready(), principal=msgspec.structs.replace(PRINCIPAL, tenant_id=uuid4())),
+        replace(ready(), model="another"),
         ready(user="somebody"),
         ready(cls=TrafficClass.BACKGROUND),
         ready(headers=[(b"x-gatehouse-coalesce", b"off")]),
     ],
-    ids=["another tenant", "other bytes", "another urgency", "not willing"],
+    ids=["another tenant", "an alias that moved", "other bytes", "another urgency", "not willing"],
 )
 async def test_who_is_not_the_same(other: Ready) -> None:
     shares = Shares()
