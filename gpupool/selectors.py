@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -25,6 +25,7 @@ from gpupool.models import (
     ModelVersion,
     VersionState,
 )
+from gpupool.policies.simulated import is_simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class ModelEntry:
     created_at: datetime
     shortest_context_tokens: int | None = None  # of a request, prompt and answer; of those versions that say it
     longest_context_tokens: int | None = None  # None where one of the versions does not
+    own_contexts: tuple[tuple[UUID, int | None, int | None], ...] = ()  # both, of tenants with versions of their own
     aliases: tuple[str, ...] = ()
     only_tenants: frozenset[UUID] = frozenset()  # whose own versions alone serve it; empty: it serves everybody
 
@@ -83,8 +85,7 @@ def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
     found = list(models)
     attached = Instance.objects.filter(version=OuterRef("pk"), attached=True).exclude(state=InstanceState.STOPPED)
     versions = ModelVersion.objects.filter(model__in=found, state=VersionState.SERVING)
-    contexts: dict[UUID, list[int | None]] = {}
-    owners: dict[UUID, set[UUID | None]] = {}
+    contexts: dict[UUID, list[tuple[UUID | None, int | None]]] = {}
     aliases: dict[UUID, list[str]] = {}
     for name, model_id in ModelAlias.objects.filter(model__in=found).order_by("name").values_list("name", "model_id"):
         aliases.setdefault(model_id, []).append(name)
@@ -92,21 +93,31 @@ def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
         # How an engine was started that somebody else started is not in the catalogue.
         foreign = version.has_attached or not version.artefact_uri
         tokens = None if foreign else _context_tokens(version.engine, version.engine_args)
-        contexts.setdefault(version.model_id, []).append(tokens)
-        owners.setdefault(version.model_id, set()).add(version.tenant_id)
-    return [
-        ModelEntry(
-            model.pk,
-            model.name,
-            model.tenant_id,
-            model.created_at,
-            shortest_context_tokens=min((t for t in contexts.get(model.pk, ()) if t is not None), default=None),
-            longest_context_tokens=_longest(contexts.get(model.pk, [])),
-            aliases=tuple(aliases.get(model.pk, ())),
-            only_tenants=_only(owners.get(model.pk, {None})),
-        )
-        for model in found
-    ]
+        contexts.setdefault(version.model_id, []).append((version.tenant_id, tokens))
+    return [_entry(model, aliases.get(model.pk, ()), contexts.get(model.pk, ())) for model in found]
+
+
+def _entry(model: Model, aliases: Iterable[str], contexts: Collection[tuple[UUID | None, int | None]]) -> ModelEntry:
+    """`contexts`: of each version that serves, whose it is and what a request to it may have."""
+    owners = {owner for owner, _ in contexts} or {None}
+    shared = [tokens for owner, tokens in contexts if owner is None]
+    own = sorted(owner for owner in owners if owner is not None)
+    theirs = {one: [*shared, *(tokens for owner, tokens in contexts if owner == one)] for one in own}
+    return ModelEntry(
+        model.pk,
+        model.name,
+        model.tenant_id,
+        model.created_at,
+        shortest_context_tokens=_shortest(shared),
+        longest_context_tokens=_longest(shared),
+        own_contexts=tuple((one, _shortest(both), _longest(both)) for one, both in theirs.items()),
+        aliases=tuple(aliases),
+        only_tenants=_only(owners),
+    )
+
+
+def _shortest(contexts: Collection[int | None]) -> int | None:
+    return min((tokens for tokens in contexts if tokens is not None), default=None)
 
 
 def _only(owners: Collection[UUID | None]) -> frozenset[UUID]:
@@ -114,7 +125,7 @@ def _only(owners: Collection[UUID | None]) -> frozenset[UUID]:
     return named if len(named) == len(owners) else frozenset()
 
 
-def _longest(contexts: list[int | None]) -> int | None:
+def _longest(contexts: Collection[int | None]) -> int | None:
     known = [tokens for tokens in contexts if tokens is not None]
     return max(known) if known and len(known) == len(contexts) else None
 
@@ -225,6 +236,7 @@ class DeviceOverview:
     present: bool
     facts: dict[str, str]
     observed_at: datetime | None
+    simulated: bool
 
 
 def list_devices_overview() -> list[DeviceOverview]:
@@ -258,6 +270,7 @@ def list_devices_overview() -> list[DeviceOverview]:
             present=device.present,
             facts=device.facts,
             observed_at=device.observed_at,
+            simulated=device.simulated,
         )
         for device in devices.order_by("node__name", "kind", "index", "stable_id")
     ]
@@ -328,6 +341,11 @@ def engine_address(instance: Instance) -> str:
         return ""
     host = f"[{instance.host}]" if ":" in instance.host else instance.host
     return f"{'https://' if instance.tls else ''}{host}:{instance.port}{instance.base_path}"
+
+
+def is_made_up(instance: Instance) -> bool:
+    """Whether it computes nothing: its node is simulated or, before it has one, only such nodes can run its version."""
+    return instance.node.simulated if instance.node else is_simulated(instance.version.artefact_uri)
 
 
 def list_instances() -> QuerySet[Instance]:

@@ -268,7 +268,7 @@ class Reserver:
         if not found:
             return None
         limits = tuple(found)
-        context = Context(model.context_tokens, model.longest_context_tokens)
+        context = _context(principal, model)
         before = self._before.get((principal.pk, model.name))
         if before is not None and before.limits == limits:
             return replace(before, principal=principal, model=model, context=context)
@@ -281,6 +281,14 @@ class Reserver:
             counts_money=any(row.metric == _MONEY for row in limits),
             context=context,
         )
+
+
+def _context(principal: Principal, model: ModelRow) -> Context:
+    """Of the versions that the tenant's requests go to: another tenant's own ones neither cut nor lengthen them."""
+    for tenant_id, shortest, longest in model.own_contexts:
+        if tenant_id == principal.tenant_id:
+            return Context(shortest, longest)
+    return Context(model.context_tokens, model.longest_context_tokens)
 
 
 def _most_micros(prices: Sequence[PriceRow], tokens: TokenBound) -> int:

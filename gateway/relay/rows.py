@@ -123,6 +123,7 @@ class ModelRow(msgspec.Struct, frozen=True):
     context_tokens: int | None = None  # prompt and answer together, the smallest of its versions; None: unknown
     longest_context_tokens: int | None = None  # the largest; None where that of any version is unknown
     aliases: tuple[str, ...] = ()  # other names at the door; everything that is counted goes by `name`
+    own_contexts: tuple[tuple[UUID, int | None, int | None], ...] = ()  # both, of tenants with versions of their own
     only_tenants: frozenset[UUID] = frozenset()  # whose own versions alone serve it; empty: it serves everybody
 
 

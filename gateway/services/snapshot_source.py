@@ -287,6 +287,7 @@ def _model_rows(ids: Sequence[UUID] | None) -> list[Row]:
             created=int(m.created_at.timestamp()),
             context_tokens=m.shortest_context_tokens,
             longest_context_tokens=_whole_blocks(m.longest_context_tokens),
+            own_contexts=tuple((one, shortest, _whole_blocks(longest)) for one, shortest, longest in m.own_contexts),
             aliases=m.aliases,
             only_tenants=m.only_tenants,
         )

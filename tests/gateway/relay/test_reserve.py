@@ -13,7 +13,7 @@ from gateway.relay.limiting.base import NOTHING, Charge
 from gateway.relay.pipeline import Pipeline
 from gateway.relay.plan import Api, Outcome, Ready, Rejected, Settlement, SlimRequest, Usage, UsageSource, Work
 from gateway.relay.reserve import Reserver
-from gateway.relay.rows import LIMITS, PRICES, LimitRow, PriceRow
+from gateway.relay.rows import LIMITS, MODELS, PRICES, LimitRow, PriceRow
 from gateway.relay.splice import parse_body
 from tenants.policies.pricing import PriceTag
 from tenants.principal import Principal
@@ -121,6 +121,17 @@ async def test_limits_that_are_not_of_requests_are_not_asked(door: Limited) -> N
     door.limit("gpus", "gpu_memory", "held_requests")
     door.ready(await door.prepare())
     assert door.limiter.made == []
+
+
+@pytest.mark.parametrize(("owner", "most"), [(TENANT, 256 // 8), (UUID(int=99), 4096)])
+async def test_a_tenants_own_version_ends_its_answers_and_nobody_elses(door: Limited, owner: UUID, most: int) -> None:
+    model = door.snapshot.model("tiny")
+    assert model is not None
+    known = {"context_tokens": 8192, "longest_context_tokens": 8192, "own_contexts": ((owner, 256, 8192),)}
+    door.snapshot.apply(MODELS, [model.id], [msgspec.structs.replace(model, **known)])
+    door.limit("tokens")
+    decision = door.ready(await door.prepare())
+    assert decision.work.most_tokens == most
 
 
 async def test_money_is_bound_by_the_dearest_price_in_effect(door: Limited) -> None:

@@ -225,6 +225,25 @@ async def test_a_deleted_key_is_forgotten(follower: Follower) -> None:
     await _within(1.0, lambda: follower.snapshot.key(digest) is None)
 
 
+def test_a_tenants_own_version_changes_nobody_elses_context(source: DatabaseSnapshotSource) -> None:
+    model, tenant = create_model("long", actor=SYSTEM), create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    for name, most, owner in (("shared", 8192, None), ("own", 512, tenant.pk)):
+        create_version(
+            model,
+            name=name,
+            engine="vllm",
+            artefact_uri="file:///models/a/config.json",
+            engine_args={"max_model_len": most},
+            memory_bytes=1,
+            tenant_id=owner,
+            actor=SYSTEM,
+        )
+    (row,) = source.load_section(MODELS).rows
+    assert isinstance(row, ModelRow)
+    assert (row.context_tokens, row.longest_context_tokens) == (8192, 8192)
+    assert row.own_contexts == ((tenant.pk, 512, 8192),)
+
+
 def test_a_models_context_is_its_versions_where_they_say_it(source: DatabaseSnapshotSource) -> None:
     model = create_model("long", actor=SYSTEM)
 
