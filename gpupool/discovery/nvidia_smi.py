@@ -26,6 +26,7 @@ from gpupool.discovery.topology import matrix
 
 _LINKS_EVERY_SECONDS: Final = 300.0
 _AWAY_REST_SECONDS: Final = 60.0
+_KILLED_WITHIN_SECONDS: Final = 1.0
 
 
 class SmiFailed(Exception):
@@ -59,6 +60,7 @@ class NvidiaSmiSource:
         self._every = every_seconds
         self._last = Inventory()
         self._next_at: float | None = None
+        self._stuck: list[asyncio.subprocess.Process] = []
         self._links: tuple[float, str, str] | None = None  # (until when it stands, topo -m, nvlink -s)
 
     async def probe(self) -> Inventory:
@@ -99,8 +101,21 @@ class NvidiaSmiSource:
             return parse_xml(await self._ask("-q", "-x"))
         except ReportError:
             pass
-        rows = parse_query_gpu(await self._ask(f"--query-gpu={QUERY}", "--format=csv"))
-        return rows if rows.gpus else parse_table(await self._ask())
+        try:
+            rows = parse_query_gpu(await self._ask(f"--query-gpu={QUERY}", "--format=csv"))
+        except SmiAway:
+            raise
+        except SmiFailed:
+            rows = NvmlReading()  # an old one does not know each of the fields
+        if rows.gpus:
+            return rows
+        table = parse_table(await self._ask())
+        with contextlib.suppress(SmiFailed):  # the table names none: without its UUID a GPU is known by its place
+            wholes = {each.index: each for each in parse_list(await self._ask("-L")) if each.mig_index is None}
+            for gpu in table.gpus:
+                if (named := wholes.get(gpu.index)) is not None:
+                    gpu.uuid, gpu.name = named.uuid, named.name
+        return table
 
     async def _topology(self) -> tuple[str, str]:
         now = self._clock.monotonic()
@@ -114,11 +129,24 @@ class NvidiaSmiSource:
         return self._links[1], self._links[2]
 
     async def _ask(self, *arguments: str) -> str:
-        return await run((self._command, *arguments), env=self._env, deadline_seconds=self._deadline)
+        self._stuck = [process for process in self._stuck if process.returncode is None]
+        if self._stuck:
+            raise SmiAway(f"{self._command} hangs in the kernel and cannot even be killed: no other is started.")
+        argv = (self._command, *arguments)
+        return await run(argv, env=self._env, deadline_seconds=self._deadline, stuck=self._stuck)
 
 
-async def run(argv: Sequence[str], *, env: Mapping[str, str], deadline_seconds: float) -> str:
-    """What a command prints. Raises SmiFailed; a command that misses its deadline is killed."""
+async def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    deadline_seconds: float,
+    stuck: list[asyncio.subprocess.Process] | None = None,
+) -> str:
+    """What a command prints. Raises SmiFailed; a command that misses its deadline is killed.
+
+    One that even then does not end is put into `stuck`.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -147,9 +175,12 @@ async def run(argv: Sequence[str], *, env: Mapping[str, str], deadline_seconds: 
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
-            with contextlib.suppress(TimeoutError):  # in uninterruptible sleep: it ends when the driver lets go of it
-                async with asyncio.timeout(1.0):
+            try:
+                async with asyncio.timeout(_KILLED_WITHIN_SECONDS):
                     await process.wait()
+            except TimeoutError:  # in uninterruptible sleep: it ends when the driver lets go of it
+                if stuck is not None:
+                    stuck.append(process)
     text = printed.decode(errors="replace")
     # It exits with 14 for a warning about an info ROM, and other codes beside a usable report.
     if not text.strip() or "NVIDIA-SMI has failed" in text:

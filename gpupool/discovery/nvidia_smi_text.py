@@ -19,6 +19,7 @@ _ROW: Final = re.compile(r"^\|\s+(\d+)\s+(.+?)\s+(?:On|Off|N/A)\s+\|\s+([0-9A-Fa
 _USE: Final = re.compile(
     r"^\|\s*(\S+)\s+(\S+)\s+P?\S*\s+(\S+)\s*/\s*(\S+)\s+\|\s*(\S+)\s*/\s*(\S+)\s+\|\s*(\S+)\s+\S.*\|"
 )
+_MIG: Final = re.compile(r"^\|\s+\|\s+\|\s+(Enabled|Disabled)\*?\s+\|")
 _PROCESS: Final = re.compile(r"^\|\s+(\d+)\s+(\S+)\s+(\S+)\s+(\d+)\s+(C|G|C\+G|M\+C)\s+(.+?)\s+(\S+)\s+\|$")
 _UNIT: Final = re.compile(r"^(.*?)\s*\[([^\]]+)\]$")
 
@@ -55,7 +56,10 @@ def parse_table(text: str) -> NvmlReading:
         if (match := _VERSIONS.search(line)) is not None and reading.driver_version is None:
             reading.driver_version, reading.cuda_version = match[1], match[2]
         elif (match := _ROW.match(line)) is not None and number_of_line + 1 < len(lines):
-            reading.gpus.append(_table_gpu(match, lines[number_of_line + 1]))
+            gpu = _table_gpu(match, lines[number_of_line + 1])
+            if (mode := _MIG.match("".join(lines[number_of_line + 2 : number_of_line + 3]))) is not None:
+                gpu.mig_enabled = mode[1] == "Enabled"
+            reading.gpus.append(gpu)
         elif (match := _PROCESS.match(line)) is not None:
             _table_process(match, reading)
     return reading
@@ -122,7 +126,7 @@ def _with_unit(value: str, unit: str) -> str:
 QUERY: Final = (
     "index,uuid,name,pci.bus_id,driver_version,memory.total,memory.reserved,memory.used,utilization.gpu,"
     "utilization.memory,temperature.gpu,power.draw,enforced.power.limit,clocks.current.sm,clocks.current.memory,"
-    "ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total,compute_cap,fan.speed"
+    "ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total,compute_cap,fan.speed,mig.mode.current"
 )
 """What is asked for by `--query-gpu` where the XML report cannot be read."""
 

@@ -1,7 +1,8 @@
 """The unified view of what NVIDIA's driver said, whichever way it was asked."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,9 @@ from gpupool.discovery.uma import (
     unity,
 )
 
-_MIG_PROFILE: Final = re.compile(r" MIG (\d+g\.\d+gb\S*)")
+_MIG_PROFILE: Final = re.compile(r" MIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")  # ids are parts of addresses and keys
+_LONGEST_MODEL: Final = 100
 _PCIE_LEVELS: Final[Mapping[str, LinkType]] = {
     "PIX": LinkType.PCIE_SWITCH,
     "PXB": LinkType.PCIE_SWITCH,
@@ -43,13 +46,20 @@ def devices(
     """
     names = {gpu.index: _stable_id(gpu, node_id) for gpu in reading.gpus if gpu.parent_uuid is None}
     addresses = {gpu.pci_address: names[gpu.index] for gpu in reading.gpus if gpu.parent_uuid is None}
+    sharing = Counter((gpu.parent_uuid, gpu.gpu_instance) for gpu in reading.gpus)
+    seen: set[str] = set()
     for gpu in reading.gpus:
         if gpu.uuid is None and gpu.trouble:
             if (before := (known or {}).get(gpu.index)) is not None:
                 lost = without_telemetry(before, health="failed")
                 yield replace(lost, facts={**lost.facts, "trouble": gpu.trouble})
             continue
+        if gpu.parent_uuid is not None and gpu.gpu_instance is not None:
+            gpu = _portion(gpu, sharing[gpu.parent_uuid, gpu.gpu_instance])
         made = device(gpu, reading.driver_version, node_id, root=root, cuda_version=reading.cuda_version)
+        if made.stable_id in seen:  # two that say they have one UUID are told apart by where they are
+            made = replace(made, stable_id=made.traceable_id)
+        seen.add(made.stable_id)
         if gpu.parent_uuid is None:
             links = (*_nvlinks(gpu, addresses, node_id), *_pcie(gpu, names))
             made = replace(made, links=links)
@@ -106,7 +116,8 @@ def device(
         health="failed" if gpu.trouble else "ok",
         facts={key: value for key, value in facts.items() if value is not None},
         traceable_id=traceable_id(gpu, node_id),
-        allocatable=not gpu.mig_enabled,
+        # An engine is shown a part by its UUID: one whose UUID nobody says can be shown to none.
+        allocatable=not gpu.mig_enabled and (gpu.parent_uuid is None or gpu.uuid is not None),
         partition_of=gpu.parent_uuid or "",
         pci_address=gpu.pci_address or "",
         numa_node=gpu.numa_node if gpu.numa_node is not None else _numa_node(root, gpu.pci_address),
@@ -149,7 +160,7 @@ def traceable_id(gpu: GpuReading, node_id: str) -> str:
     A name for people, and the stable id of a GPU that has no UUID. Without a PCI address the driver's index
     must do.
     """
-    model = (gpu.name or "GPU").removeprefix("NVIDIA ").replace(" ", "_")
+    model = _UNFIT.sub("-", (gpu.name or "GPU").removeprefix("NVIDIA ").replace(" ", "_"))[:_LONGEST_MODEL]
     return f"{model}_{gpu.pci_address or f'index{gpu.index}'}_{node_id.replace('-', '')[:8]}"
 
 
@@ -167,7 +178,43 @@ def without_telemetry(known: Device, *, health: str) -> Device:
 
 
 def _stable_id(gpu: GpuReading, node_id: str) -> str:
-    return gpu.uuid or traceable_id(gpu, node_id)
+    if gpu.uuid:
+        return gpu.uuid
+    trace = traceable_id(gpu, node_id)
+    return trace if gpu.parent_uuid is None else f"{trace}.gi{gpu.gpu_instance}"
+
+
+def _portion(gpu: GpuReading, sharing: int) -> GpuReading:
+    """Compute instances of one GPU instance all tell of its whole memory: each may claim its portion of it."""
+    if sharing < 2 or gpu.memory_bytes is None:
+        return gpu
+    reserved = None if gpu.memory_reserved_bytes is None else gpu.memory_reserved_bytes // sharing
+    portion = gpu.memory_bytes // sharing
+    return replace(gpu, memory_bytes=portion, memory_reserved_bytes=reserved, memory_used_bytes=None)
+
+
+def as_known(told: Sequence[Device], known: Sequence[Device]) -> tuple[Device, ...]:
+    """Devices as another tool tells of them, by the ids that they are known by.
+
+    Not every tool says UUIDs, or lists the parts of a divided GPU: a device must not be another one, nor a part be
+    gone, because it was asked for in another way.
+    """
+    wholes = {device.pci_address: device for device in known if device.pci_address and not device.partition_of}
+    names: dict[str, str] = {}
+    found: list[Device] = []
+    for device in told:
+        before = wholes.get(device.pci_address)
+        if before is not None and not device.partition_of and device.stable_id == device.traceable_id:
+            names[device.stable_id] = before.stable_id
+            device = replace(device, stable_id=before.stable_id, name=before.name, tags=before.tags)
+        found.append(device)
+    divided = {device.stable_id for device in found if not device.allocatable}
+    divided -= {device.partition_of for device in found}
+    parts = [without_telemetry(part, health="unknown") for part in known if part.partition_of in divided]
+    return tuple(
+        replace(device, links=tuple(replace(link, peer=names.get(link.peer, link.peer)) for link in device.links))
+        for device in (*found, *parts)
+    )
 
 
 def _memory(gpu: GpuReading, name: str, root: Path) -> tuple[int | None, int | None, Unity]:

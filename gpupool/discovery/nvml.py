@@ -15,7 +15,7 @@ from gpupool.discovery.base import DeviceSource, Inventory
 from gpupool.discovery.child import ProbeChild, ProbeMissed
 from gpupool.discovery.host import host_id
 from gpupool.discovery.nvidia_reading import NvmlReading
-from gpupool.discovery.nvidia_view import device, devices, noticed, traceable_id, without_telemetry
+from gpupool.discovery.nvidia_view import as_known, device, devices, noticed, traceable_id, without_telemetry
 from gpupool.discovery.pci import PciGpu, pci_gpus
 from gpupool.discovery.snapshot import diff
 
@@ -74,7 +74,7 @@ class NvmlSource:
     async def probe(self) -> Inventory:
         before = self._last
         if self._rest_until is not None and self._clock.monotonic() < self._rest_until:
-            found = await self._otherwise(replace(self._last, noticed=()))
+            found = await self._otherwise(_stale(self._last, self._last.reason))
         else:
             found = await self._look()
         events = diff(before.devices, found.devices, at=self._wall())
@@ -112,7 +112,7 @@ class NvmlSource:
         if self._fallback is None:
             return found
         other = await self._fallback.probe()
-        return other if other.devices else found
+        return replace(other, devices=as_known(other.devices, found.devices)) if other.devices else found
 
 
 def no_gpu_reason(reading: NvmlReading, on_the_bus: Sequence[PciGpu]) -> str:

@@ -64,6 +64,7 @@ class Prober:
         self._looks = 0
         self._static: dict[int, GpuReading] = {}
         self._counters: dict[int, GpuReading] = {}
+        self._divided: dict[str | None, bool] = {}  # MIG mode by UUID, as it was said last
         self._events: Any = None
         self._registered: set[str] = set()
 
@@ -120,7 +121,10 @@ class Prober:
         )
         queries.read_now(ask, gpu)
         mode = ask(nvml.nvmlDeviceGetMigMode)
-        gpu.mig_enabled = None if mode is None else mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
+        if mode is not None:
+            self._divided[gpu.uuid] = mode[0] == nvml.NVML_DEVICE_MIG_ENABLE
+        # One that does not answer this once is no whole that can be given away.
+        gpu.mig_enabled = self._divided.get(gpu.uuid)
         gpu.trouble = ask.trouble
         if ask.trouble:
             self._static.pop(index, None)  # what it answers after a reset may be another thing

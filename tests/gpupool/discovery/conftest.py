@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpupool.discovery.nvml_gpus import Gpus, build
+from tests.gpupool.discovery.smi_tool import Tool
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +20,8 @@ async def gpus(standin_folder: Path, tmp_path: Path) -> AsyncIterator[Gpus]:
     played = Gpus(standin_folder, tmp_path)
     yield played
     await played.source.close()
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Tool:
+    return Tool(tmp_path)

@@ -74,7 +74,7 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count) {
     look();
     while (plays("hang")) sleep(1);
-    *count = plays("none") ? 0 : plays("mig") || plays("mig-empty") || plays("unified") || plays("gone") ? 1 : plays("hgx") ? 8 : 2;
+    *count = plays("none") ? 0 : plays("mig") || plays("mig-silent") || plays("mig-empty") || plays("unified") || plays("gone") ? 1 : plays("hgx") ? 8 : 2;
     return NVML_SUCCESS;
 }
 
@@ -138,6 +138,7 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
     (void)device;
+    if (plays("mig-silent")) return NVML_ERROR_UNKNOWN;
     if (!plays("mig") && !plays("mig-empty")) return NVML_ERROR_NOT_SUPPORTED;
     *current = *pending = 1;
     return NVML_SUCCESS;

@@ -1,67 +1,16 @@
 """The command nvidia-smi as a source: a script that plays it, in place of NVML and beside it."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
 
-from core.clock import ManualClock
-from gpupool.agent.processes import clean_environment
 from gpupool.discovery.base import LinkType
-from gpupool.discovery.nvidia_smi import NvidiaSmiSource, SmiFailed, run
+from gpupool.discovery.nvidia_smi import SmiFailed, run
 from tests.gpupool.discovery.nvml_gpus import Gpus
+from tests.gpupool.discovery.smi_tool import Tool, gpu_xml, report
 
 MIB = 1 << 20
-
-
-def gpu_xml(bus: str, uuid: str, *, used: str = "100 MiB", more: str = "") -> str:
-    return (
-        f'<gpu id="00000000:{bus}:00.0"><product_name>NVIDIA A100-PCIE-40GB</product_name><uuid>{uuid}</uuid>{more}'
-        f"<fb_memory_usage><total>40960 MiB</total><reserved>600 MiB</reserved><used>{used}</used></fb_memory_usage>"
-        "<ecc_errors><volatile><dram_uncorrectable>0</dram_uncorrectable></volatile></ecc_errors></gpu>"
-    )
-
-
-def report(*gpus: str) -> str:
-    return f"<nvidia_smi_log><driver_version>570.1</driver_version>{''.join(gpus)}</nvidia_smi_log>"
-
-
-class Tool:
-    """A folder of answers, by the words of the call."""
-
-    def __init__(self, folder: Path) -> None:
-        self._answers = folder / "answers"
-        self._answers.mkdir()
-        self.command = folder / "nvidia-smi"
-        self.command.write_text(
-            f'#!/bin/sh\necho "$*" >> {folder}/calls\nname=$(echo "$*" | tr -c "a-zA-Z0-9\\n" "_" | cut -c1-12)\n'
-            f'[ -e {self._answers}/hang ] && exec sleep 600\ncat {self._answers}/"$name" 2>/dev/null\n'
-        )
-        self.command.chmod(0o755)
-        self._calls = folder / "calls"
-        self.clock = ManualClock()
-        self.source = NvidiaSmiSource(
-            env=clean_environment(os.environ),
-            clock=self.clock,
-            root=folder,
-            command=str(self.command),
-            deadline_seconds=1.0,
-        )
-
-    def says(self, name: str, text: str) -> None:
-        (self._answers / name).write_text(text)
-
-    def hang(self) -> None:
-        (self._answers / "hang").touch()
-
-    def calls(self) -> list[str]:
-        return self._calls.read_text().splitlines()
-
-
-@pytest.fixture
-def tool(tmp_path: Path) -> Tool:
-    return Tool(tmp_path)
 
 
 TOPO = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPIX\t0-7\t0\nGPU1\tPIX\t X \t0-7\t0\n"
