@@ -46,6 +46,13 @@ ABILITIES: Final[Words] = {
 }
 """What a node can isolate instances by (gpupool.agent.capabilities)."""
 
+GUARD_STATES: Final[Words] = {
+    "watched": pgettext_lazy("guard", "Watched"),
+    "signalled": _("Asked to give memory back"),
+    "shed": _("Gets fewer requests"),
+    "over": _("Over its claim"),
+    "evicted": _("Evicted"),
+}
 HEALING_STATES: Final[Words] = {
     "dry_run": _("Dry run"),
     "pending": _("Pending"),
@@ -124,6 +131,7 @@ ALL: Final[Mapping[str, Words]] = {
     "node": NODE_STATES,
     "health": DEVICE_HEALTH,
     "ability": ABILITIES,
+    "guard": GUARD_STATES,
     "healing": HEALING_STATES,
     "remedy": REMEDIES,
     "tenant": TENANT_STATES,
@@ -152,6 +160,11 @@ TONES: Final[Mapping[str, str]] = {
     "staging": "busy",
     "loading": "busy",
     "warming": "busy",
+    "watched": "warn",
+    "signalled": "warn",
+    "shed": "warn",
+    "over": "bad",
+    "evicted": "bad",
     "done": "good",
     "pending": "busy",
     "running": "busy",

@@ -10,6 +10,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from gpupool.models import Device, DeviceEvent, HealingAction, Node
+from gpupool.reads.fuse_board import read_fuse_board
 from tests.dashboard.people import PASSWORD, Pool, person, pool
 
 pytestmark = pytest.mark.django_db
@@ -55,6 +56,28 @@ def test_events_and_actions_of_a_node_stand_with_their_reasons(client: Client, f
     assert "GPU has fallen off the bus" in page
     assert "Reboot the node" in page
     assert "Dry run" in page
+
+
+@pytest.mark.shows("R153")
+def test_the_memory_guards_table_tells_each_process_its_claim_and_who_is_no_one_of_ours(
+    client: Client, found: Pool
+) -> None:
+    gib = 2**30
+    found.device.processes = [
+        {"pid": 4711, "name": "python", "memory_bytes": 23 * gib, "instance_id": str(found.instance.pk)},
+        {"pid": 4712, "name": "somebody", "memory_bytes": None},
+    ]
+    found.device.save()
+    found.instance.device_peak_bytes, found.instance.guard_state = 25 * gib, "over"
+    found.instance.save()
+    ours, theirs = read_fuse_board(found.device.node_id)
+    assert (ours.pid, ours.current_bytes, ours.peak_bytes, ours.claimed_bytes) == (4711, 23 * gib, 25 * gib, 24 * gib)
+    assert ours.share == pytest.approx(23 / 24)
+    assert (theirs.pid, theirs.current_bytes, theirs.claimed_bytes, theirs.share) == (4712, None, None, None)
+    page = logged_in(client, "read_only").get(f"/console/nodes/{found.device.node_id}/").content.decode()
+    assert "Over its claim" in page
+    assert "not of the pool" in page
+    assert "95.8" in page
 
 
 def test_an_operator_puts_a_node_into_maintenance_with_a_reason_and_back(client: Client, found: Pool) -> None:

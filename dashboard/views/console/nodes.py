@@ -20,13 +20,14 @@ from dashboard.sheets import sheet
 from gpupool import services
 from gpupool.models import Device, Node
 from gpupool.reads import healing
+from gpupool.reads.fuse_board import read_fuse_board
 from gpupool.reads.nodes import get_node, list_nodes
 from gpupool.selectors import DeviceOverview, list_devices_overview
 from gpupool.services.device_isolation import give_back_device, isolate_device
 from tenants.actor import Actor, user_actor
 from tenants.services import Conflict, InvalidInput
 
-_MOST_EVENTS = 50
+_MOST_EVENTS = 20
 _MOST_ACTIONS = 20
 
 
@@ -82,6 +83,7 @@ def page(request: HttpRequest, node_id: UUID) -> HttpResponse:
         {
             "node": node,
             "devices": _devices(node),
+            "fuses": read_fuse_board(node.pk),
             "abilities": _abilities(node),
             "facts": sorted((name, value) for name, value in node.facts.items() if value),
             "events": healing.list_events({"node": node.name})[:_MOST_EVENTS],
