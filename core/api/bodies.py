@@ -57,6 +57,9 @@ def _wrong_types(parser: serializers.Serializer[Any], data: Mapping[str, Any]) -
 def _unfit(data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """What JSON can say and nothing here can hold; names of members, too, which no field looks at."""
     for name, value in data.items():
+        if not _can_be_stored(str(name)):  # it cannot be told, either
+            yield "non_field_errors", ["A member's name has a character that is no text."]
+            continue
         parts: list[tuple[Any, int]] = [(value, 1)]
         while parts:
             part, depth = parts.pop()
