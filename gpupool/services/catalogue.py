@@ -192,7 +192,7 @@ def owner_of(version: ModelVersion) -> UUID | None:
 
 def lock_version(version_id: UUID) -> ModelVersion:
     """With its model. Raises ModelVersion.DoesNotExist."""
-    return ModelVersion.objects.select_for_update(of=("self",)).select_related("model").get(pk=version_id)
+    return ModelVersion.objects.select_for_update(of=("self",), no_key=True).select_related("model").get(pk=version_id)
 
 
 def publish_model(model: Model, *instances: Instance, changes: Changes | None = None) -> None:

@@ -35,9 +35,10 @@ def instance_holder(instance: Instance) -> str:
 def lock_devices(device_ids: Sequence[UUID]) -> list[Device]:
     """The devices in the order asked for, their rows locked in one order, so that no two claims block each other.
 
+    Not by their keys: a lease that is written meanwhile points at them, and its writer may have what we wait for.
     Raises Device.DoesNotExist.
     """
-    rows = Device.objects.select_for_update(of=("self",)).select_related("node").filter(pk__in=device_ids)
+    rows = Device.objects.select_for_update(of=("self",), no_key=True).select_related("node").filter(pk__in=device_ids)
     found = {device.pk: device for device in rows.order_by("pk")}
     if missing := [pk for pk in device_ids if pk not in found]:
         raise Device.DoesNotExist(f"no device {missing[0]}")
@@ -68,7 +69,7 @@ def _lease(instance: Instance, device: Device, portion: Portion, numbers: ClaimN
     lease = Lease.objects.create(
         device=device,
         holder=instance_holder(instance),
-        tenant_id=instance.version.model.tenant_id,
+        tenant_id=instance.tenant_id or instance.version.tenant_id or instance.version.model.tenant_id,
         memory_bytes=portion.memory_bytes,
         share=portion.share,
         whole=portion.whole,

@@ -48,13 +48,13 @@ def isolate_device(device_id: UUID, *, reason: str, move_instances: bool, actor:
 
     Healing leaves the device alone until a person gives it back. Raises Device.DoesNotExist.
     """
-    device = Device.objects.select_for_update(of=("self",)).select_related("node").get(pk=device_id)
+    device = Device.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=device_id)
     changes = Changes()
     take_out(device, by=Isolation.PERSON, reason=reason, actor=actor, changes=changes)
     if move_instances:
         holders = Lease.objects.filter(device=device, released_at__isnull=True).values_list("holder", flat=True)
         ids = [holder.removeprefix("instance:") for holder in holders if holder.startswith("instance:")]
-        rows = Instance.objects.select_for_update(of=("self",)).select_related("version__model", "node")
+        rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("version__model", "node")
         for instance in rows.filter(pk__in=ids).exclude(state=InstanceState.STOPPED).order_by("pk"):
             stop_locked(instance, reason=f"Its device was taken out: {reason}", actor=actor, changes=changes)
     changes.publish()
@@ -69,7 +69,7 @@ def give_back_device(device_id: UUID, *, reason: str, actor: Actor, fence: Fence
     Raises Device.DoesNotExist, Conflict, Superseded.
     """
     check_fence(fence)
-    device = Device.objects.select_for_update(of=("self",)).select_related("node").get(pk=device_id)
+    device = Device.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=device_id)
     if device.isolated_at is None or (fence is not None and device.isolated_by != Isolation.HEALING):
         return device
     if HealingAction.objects.filter(device=device, state__in=("pending", "running")).exists():

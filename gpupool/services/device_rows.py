@@ -34,7 +34,8 @@ WHERE device.id = said.id
 def apply_devices(node: Node, facts: Sequence[DeviceFact], *, actor: Actor, changes: Changes, now: datetime) -> None:
     """Everything that a report lists, and that it does not list what is gone. Inside the report's transaction."""
     rows = Device.objects.filter(node=node).defer("telemetry", "processes", "facts")  # written, whatever they were
-    known = {device.stable_id: device for device in rows}
+    locked = rows.select_for_update(no_key=True).order_by("pk")  # in the order in which claims lock them
+    known = {device.stable_id: device for device in locked}
     remade: list[Device] = []
     read: list[tuple[Device, DeviceFact]] = []
     for fact in facts:

@@ -24,7 +24,7 @@ EVENT_RETENTION: Final = timedelta(hours=1)
 def mark_node_unreachable(node_id: UUID, *, reason: str, actor: Actor, fence: Fence | None = None) -> None:
     """The node is silent. Its claims stay: its engines may well be running. Raises Superseded."""
     check_fence(fence)
-    node = Node.objects.select_for_update().get(pk=node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     if node.state != NodeState.ONLINE:
         return
     node.state = NodeState.UNREACHABLE
@@ -49,7 +49,7 @@ def declare_node_lost(node_id: UUID, *, actor: Actor) -> Node:
     back after all, it may, and is told to stop what still runs there.
     Raises Node.DoesNotExist; InvalidInput while the node is connected.
     """
-    node = Node.objects.select_for_update().get(pk=node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     if node.state == NodeState.ONLINE:
         raise InvalidInput("node", f"Node {node.name} is connected; stop its agent first.")
     changes = Changes()
@@ -58,7 +58,7 @@ def declare_node_lost(node_id: UUID, *, actor: Actor) -> Node:
     node.boot_id = ""
     node.save(update_fields=["session_id", "state", "boot_id"])
     record_audit("node.declared_lost", subject=node, actor=actor)
-    rows = Instance.objects.select_for_update(of=("self",)).select_related("version__model")
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("version__model")
     for instance in rows.filter(node=node).exclude(state=InstanceState.STOPPED).order_by("pk"):
         instance.desire = InstanceDesire.STOPPED
         instance.save(update_fields=["desire"])
@@ -76,7 +76,9 @@ def sweep_claims(*, actor: Actor, fence: Fence | None = None) -> int:
         f"instance:{pk}" for pk in Instance.objects.exclude(state=InstanceState.STOPPED).values_list("pk", flat=True)
     }
     changes, released = Changes(), 0
-    for lease in Lease.objects.select_for_update().filter(released_at__isnull=True).order_by("pk"):
+    # What somebody writes at this moment is looked at the next time: waiting for it, with others held, could be a ring.
+    leases = Lease.objects.select_for_update(skip_locked=True, no_key=True)
+    for lease in leases.filter(released_at__isnull=True).order_by("pk"):
         if lease.holder not in live:
             release(lease, actor=actor, reason="no instance holds it any more", changes=changes)
             released += 1

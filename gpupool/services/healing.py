@@ -68,8 +68,10 @@ def begin_action(decision: Decision, *, actor: Actor, fence: Fence | None = None
     """
     check_fence(fence)
     now, changes = timezone.now(), Changes()
-    node = Node.objects.select_for_update().get(pk=decision.node_id)
-    device = Device.objects.select_for_update(of=("self",)).select_related("node").get(pk=decision.device_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=decision.node_id)
+    device = (
+        Device.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=decision.device_id)
+    )
     _supersede(decision.supersedes, reason=decision.reason, actor=actor, now=now)
     action = HealingAction(
         node=node,
@@ -136,7 +138,7 @@ def _act(
 
 
 def _stop(instance_ids: Collection[UUID], *, reason: str, actor: Actor, changes: Changes) -> int:
-    rows = Instance.objects.select_for_update(of=("self",)).select_related("version__model", "node")
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("version__model", "node")
     stopped = 0
     for instance in rows.filter(pk__in=instance_ids).order_by("pk"):
         stopped += stop_locked(instance, reason=reason, actor=actor, changes=changes)
@@ -230,7 +232,7 @@ def _after(action: HealingAction, *, actor: Actor, changes: Changes) -> None:
     """A cordon that was made for a restart ends with it, however it ended: the device itself stays out."""
     if action.action != Remedy.REBOOT or not action.data.get("cordoned"):
         return
-    node = Node.objects.select_for_update().get(pk=action.node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=action.node_id)
     if node.cordoned:
         node.cordoned = False
         node.save(update_fields=["cordoned"])

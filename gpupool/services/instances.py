@@ -68,7 +68,11 @@ def _note_readiness(instance: Instance, target: State, moment: datetime) -> None
 
 def lock_instance(instance_id: UUID) -> Instance:
     """The instance, its row locked. Raises Instance.DoesNotExist."""
-    return Instance.objects.select_for_update(of=("self",)).select_related("version__model", "node").get(pk=instance_id)
+    return (
+        Instance.objects.select_for_update(of=("self",), no_key=True)
+        .select_related("version__model", "node")
+        .get(pk=instance_id)
+    )
 
 
 @transaction.atomic

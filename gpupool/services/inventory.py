@@ -49,7 +49,7 @@ def apply_hello(node_id: UUID, hello: Hello, *, token_digest: str | None = None)
     `token_digest` is of the token that opened the stream: where that is void by now, SessionSuperseded is raised.
     A new boot id means that every process of the last boot is gone: what it held is released.
     """
-    node = Node.objects.select_for_update().get(pk=node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     if token_digest is not None and (node.token_revoked_at is not None or node.token_digest != token_digest):
         raise SessionSuperseded
     actor, changes, now = node_actor(node.pk), Changes(), timezone.now()
@@ -73,7 +73,7 @@ def apply_hello(node_id: UUID, hello: Hello, *, token_digest: str | None = None)
 @transaction.atomic
 def apply_observed(node_id: UUID, session_id: UUID, observed: Observed) -> Intake:
     """One report of a running stream. Raises SessionSuperseded when another stream speaks for the node by now."""
-    node = Node.objects.select_for_update().filter(pk=node_id, session_id=session_id).first()
+    node = Node.objects.select_for_update(no_key=True).filter(pk=node_id, session_id=session_id).first()
     if node is None:
         raise SessionSuperseded
     actor, changes, now = node_actor(node.pk), Changes(), timezone.now()
@@ -124,7 +124,7 @@ def _end_last_boot(node: Node, reported: Sequence[InstanceFact], *, actor: Actor
 
 
 def _locked_instances(node: Node) -> list[Instance]:
-    rows = Instance.objects.select_for_update(of=("self",)).select_related("version__model")
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("version__model")
     found = list(rows.filter(node=node).exclude(state=InstanceState.STOPPED).order_by("pk"))
     for instance in found:
         instance.node = node  # read already: joined to each report's rows it costs as much as these

@@ -36,7 +36,7 @@ def _digest(token: str) -> str:
 
 
 @transaction.atomic
-def create_node(name: str, *, actor: Actor) -> NewNodeToken:
+def create_node(name: str, *, simulated: bool = False, actor: Actor) -> NewNodeToken:
     """A node that its agent may connect as. Raises InvalidInput for a malformed or taken name."""
     if not _NAME.fullmatch(name):
         raise InvalidInput("name", "A node's name has letters, digits, dots, dashes and underscores, at most 120.")
@@ -45,7 +45,9 @@ def create_node(name: str, *, actor: Actor) -> NewNodeToken:
     token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     try:
         with transaction.atomic():
-            node = Node.objects.create(name=name, token_digest=_digest(token), token_last_four=token[-4:])
+            node = Node.objects.create(
+                name=name, simulated=simulated, token_digest=_digest(token), token_last_four=token[-4:]
+            )
     except IntegrityError as error:  # made by another at this moment
         raise InvalidInput("name", f"There is a node {name!r} already.") from error
     record_audit("node.created", subject=node, actor=actor, after={"name": name})
@@ -56,7 +58,7 @@ def create_node(name: str, *, actor: Actor) -> NewNodeToken:
 @transaction.atomic
 def rotate_node_token(node_id: UUID, *, actor: Actor) -> NewNodeToken:
     """A new token; the old one is refused at the next message of its stream. Raises Node.DoesNotExist."""
-    node = Node.objects.select_for_update().get(pk=node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     node.token_digest, node.token_last_four, node.token_revoked_at = _digest(token), token[-4:], None
     node.session_id = None  # ends the stream that the old token opened
@@ -69,7 +71,7 @@ def rotate_node_token(node_id: UUID, *, actor: Actor) -> NewNodeToken:
 @transaction.atomic
 def revoke_node_token(node_id: UUID, *, actor: Actor) -> Node:
     """Refuse the agent from now on. Its engines keep serving; nothing new is placed. Raises Node.DoesNotExist."""
-    node = Node.objects.select_for_update().get(pk=node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     if node.token_revoked_at is None:
         node.token_revoked_at, node.session_id = timezone.now(), None
         node.save(update_fields=["token_revoked_at", "session_id"])
@@ -88,7 +90,7 @@ def authenticate_node(token: str) -> Node | None:
 @transaction.atomic
 def set_node_cordoned(node_id: UUID, cordoned: bool, *, actor: Actor) -> Node:
     """Place nothing new there (or place again); what runs keeps running. Raises Node.DoesNotExist."""
-    node = Node.objects.select_for_update().get(pk=node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     if node.cordoned != cordoned:
         node.cordoned = cordoned
         node.save(update_fields=["cordoned"])
@@ -104,7 +106,7 @@ def set_node_maintenance(node_id: UUID, maintenance: bool, *, reason: str = "", 
     Each instance ends once another serves elsewhere in its place; where there is no room, it goes on serving. Being
     cordoned is its own matter and stays as it is. Raises Node.DoesNotExist; InvalidInput without a reason.
     """
-    node = Node.objects.select_for_update().get(pk=node_id)
+    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     reason = reason.strip()
     if maintenance and not reason:
         raise InvalidInput("reason", "Say why: people will ask what this node is out of service for.")

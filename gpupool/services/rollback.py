@@ -26,7 +26,7 @@ def roll_back_version(
     Raises ModelVersion.DoesNotExist, Superseded.
     """
     check_fence(fence)
-    rows = ModelVersion.objects.select_for_update(of=("self",)).select_related("model").order_by("pk")
+    rows = ModelVersion.objects.select_for_update(of=("self",), no_key=True).select_related("model").order_by("pk")
     found = {row.pk: row for row in rows.filter(pk__in=(version_id, to_version_id))}
     if version_id not in found or to_version_id not in found:
         raise ModelVersion.DoesNotExist("one of the versions is gone")

@@ -10,7 +10,7 @@ from django.utils import timezone
 from core.epochs import Section
 from core.telemetry import instances as metrics
 from gpupool.leases.fencing import Fence
-from gpupool.models import Instance, InstanceDesire, InstanceState, ModelVersion, VersionState
+from gpupool.models import Instance, InstanceDesire, InstanceState, Model, ModelVersion, VersionState
 from gpupool.policies.asleep_pool import Reuse, StartAnother, choose, reuse_ratio
 from gpupool.policies.instance import State
 from gpupool.policies.tiers import Tier, tier_of
@@ -40,8 +40,10 @@ def acquire_instance(version_id: UUID, tenant_id: UUID, *, actor: Actor) -> Acqu
     Raises ModelVersion.DoesNotExist; InvalidInput for a version that does not serve, or a tenant that does not exist
     or may not have it.
     """
-    # One acquisition of a version at a time: two of one tenant must not start two.
-    version = ModelVersion.objects.select_for_update(of=("self",)).select_related("model").get(pk=version_id)
+    # One acquisition of a model at a time: two of one tenant must not start two. Not by the version's lock: whoever
+    # has an instance's takes that one after it, when the instance becomes ready.
+    version = ModelVersion.objects.select_related("model").get(pk=version_id)
+    Model.objects.select_for_update(no_key=True).get(pk=version.model_id)
     _check(version, tenant_id)
     rows = Instance.objects.filter(version=version, pooled=True).exclude(desire=InstanceDesire.STOPPED)
     match choose([pooled_view(row) for row in rows.exclude(state=InstanceState.STOPPED)], tenant_id):
