@@ -34,6 +34,7 @@ from gpupool.services.nodes import (
 )
 from gpupool.services.placing import ClaimPlan, claim_and_place, plan_claim
 from gpupool.services.rollback import roll_back_version
+from gpupool.services.simulated import RemovedNode, remove_simulated_node
 from gpupool.services.sleeping import sleep_instance, wake_instance
 from gpupool.services.tenant_pool import Acquired, acquire_instance, release_instance
 
@@ -47,6 +48,7 @@ __all__ = [
     "Intake",
     "NewNodeToken",
     "NotAdmitted",
+    "RemovedNode",
     "SessionSuperseded",
     "acquire_instance",
     "admit_version",
@@ -70,6 +72,7 @@ __all__ = [
     "plan_claim",
     "register_adapter",
     "release_instance",
+    "remove_simulated_node",
     "reopen_version",
     "request_instance",
     "retire_adapter",

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import fcntl
+import os
 import random
 import ssl
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ import structlog
 
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
+from gpupool.agent.state import AgentAlreadyRuns
 from gpupool.simulation.devices import SimulatedDevices
 from gpupool.simulation.kinds import KINDS
 from gpupool.simulation.launcher import SimulatedLauncher
@@ -112,8 +115,7 @@ class Fleet:
         """`tokens` by node name. Raises ValueError for a kind that is not known, or ports beyond 65535."""
         if settings.kind not in KINDS:
             raise ValueError(f"There is no simulated kind {settings.kind!r}: {', '.join(KINDS)}.")
-        if settings.port_first + len(tokens) * _PORTS_OF_A_NODE > 65_536:
-            raise ValueError(f"{len(tokens)} nodes need {_PORTS_OF_A_NODE} ports each, from {settings.port_first}.")
+        check_ports(settings.port_first, len(tokens))
         self.nodes: Sequence[SimulatedNode] = [
             SimulatedNode(name, token, number, settings) for number, (name, token) in enumerate(tokens.items())
         ]
@@ -132,6 +134,32 @@ class Fleet:
                 task.cancel()
             with contextlib.suppress(NodeRefused):
                 await asyncio.gather(stopping, *nodes, return_exceptions=True)
+
+
+def check_ports(first: int, nodes: int) -> None:
+    """Raises ValueError for ports beyond 65535."""
+    if first + nodes * _PORTS_OF_A_NODE > 65_536:
+        raise ValueError(f"{nodes} nodes need {_PORTS_OF_A_NODE} ports each, from {first}: there are 65535.")
+
+
+@contextlib.contextmanager
+def sole_fleet(var_dir: Path, kind: str) -> Iterator[None]:
+    """Held by one process: two fleets of a kind would be the same nodes. Raises AgentAlreadyRuns, or OSError."""
+    var_dir.mkdir(parents=True, exist_ok=True)
+    lock = os.open(var_dir / f"{kind}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise AgentAlreadyRuns(
+                f"A simulated fleet of {kind} runs already (process {holder}): stop it first, or give another --kind."
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(lock)
 
 
 def node_names(kind: str, count: int) -> list[str]:

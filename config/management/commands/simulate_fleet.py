@@ -4,19 +4,37 @@ import asyncio
 import json
 import signal
 from argparse import ArgumentParser
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import Error
 
 from config.environment import Environment
 from core.env import SettingsError
 from core.tls import web_context
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.state import AgentAlreadyRuns
-from gpupool.simulation.fleet import Fleet, FleetSettings, node_names
+from gpupool.policies.simulated import PREFIX
+from gpupool.simulation.fleet import Fleet, FleetSettings, check_ports, node_names, sole_fleet
 from gpupool.simulation.kinds import KINDS
+
+if TYPE_CHECKING:  # an agent's process need not load models where it has --tokens
+    from gpupool.services import RemovedNode
+
+T = TypeVar("T")
+
+
+_RANGES: Final = (
+    ("speed", 0.01, 1000.0),
+    ("traffic", 0.0, 1.0),
+    ("xid_rate", 0.0, 3600.0),
+    ("loss_rate", 0.0, 3600.0),
+    ("outage_seconds", 0.0, 86_400.0),
+    ("port_first", 1024, 65_535),
+)
 
 
 class Command(BaseCommand):
@@ -40,6 +58,11 @@ class Command(BaseCommand):
         parser.add_argument("--seed", type=int, default=1, help="Another seed is another course of events.")
         parser.add_argument("--web-url", help="Address of the web process; GATEHOUSE_PUBLIC_WEB_URL when left out.")
         parser.add_argument(
+            "--remove",
+            action="store_true",
+            help="Take all simulated nodes out of the database, with their devices, instances and events, and end.",
+        )
+        parser.add_argument(
             "--tokens",
             type=Path,
             help="JSON file of node tokens by node name. When left out the nodes are made in the database, and tokens "
@@ -48,8 +71,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         environment: Environment = settings.GATEHOUSE
-        if not 1 <= options["nodes"] <= 500 or not 1 <= options["gpus"] <= 16:
-            raise CommandError("A simulated fleet has 1 to 500 nodes of 1 to 16 GPUs.")
+        if options["remove"]:
+            self._remove()
+            return
+        _check(options)
         web_url = options["web_url"] or environment.public_web_url
         try:
             tls = web_context(environment.node_ca_file) if web_url.startswith("https:") else None
@@ -62,23 +87,42 @@ class Command(BaseCommand):
             tls=tls,
             var_dir=environment.var_dir / "simulated",
             port_first=options["port_first"],
-            speed=max(0.01, options["speed"]),
-            traffic=min(1.0, max(0.0, options["traffic"])),
+            speed=options["speed"],
+            traffic=options["traffic"],
             xids_an_hour=options["xid_rate"],
             losses_an_hour=options["loss_rate"],
             outage_seconds=options["outage_seconds"],
             seed=options["seed"],
         )
-        tokens = self._tokens(options["tokens"], node_names(options["kind"], options["nodes"]))
+        names = node_names(options["kind"], options["nodes"])
         try:
-            fleet = Fleet(fleet_settings, tokens)
-            asyncio.run(_run(fleet))
-        except (NodeRefused, AgentAlreadyRuns, ValueError) as error:
+            check_ports(options["port_first"], len(names))
+            # Held before any token is renewed: that would end a fleet that runs with the ones before.
+            with sole_fleet(fleet_settings.var_dir, fleet_settings.kind):
+                fleet = Fleet(fleet_settings, self._tokens(options["tokens"], names))
+                self.stdout.write(
+                    f"{len(fleet.nodes)} simulated nodes of {options['gpus']} GPUs, until Ctrl-C. They run versions "
+                    f"whose artefact begins with {PREFIX}; --remove takes the nodes away again."
+                )
+                asyncio.run(_run(fleet))
+        except (NodeRefused, AgentAlreadyRuns, ValueError, OSError) as error:
             raise CommandError(str(error)) from error
+
+    def _remove(self) -> None:
+        removed = with_database(remove_nodes)
+        self.stdout.write(
+            f"Removed {len(removed)} simulated nodes with {sum(each.devices for each in removed)} devices and "
+            f"{sum(each.instances for each in removed)} instances."
+        )
+        if left := with_database(waiting_versions):
+            self.stdout.write(
+                f"Versions that only simulated nodes run, and that now wait for one: {', '.join(left)}. "
+                "Retire them, or set their replicas to 0."
+            )
 
     def _tokens(self, file: Path | None, names: list[str]) -> dict[str, str]:
         if file is None:
-            return node_tokens(names)
+            return with_database(lambda: node_tokens(names))
         try:
             given = json.loads(file.read_text())
         except (OSError, ValueError) as error:
@@ -99,12 +143,50 @@ def node_tokens(names: list[str]) -> dict[str, str]:
     for name in names:
         node = known.get(name)
         if node is None:
-            tokens[name] = services.create_node(name, actor=SYSTEM).token
-        elif node.simulated or node.boot_id == "":
+            tokens[name] = services.create_node(name, simulated=True, actor=SYSTEM).token
+        elif node.simulated:
             tokens[name] = services.rotate_node_token(node.pk, actor=SYSTEM).token
         else:
             raise CommandError(f"There is a real node {name}: a simulated one cannot take its place.")
     return tokens
+
+
+def remove_nodes() -> list["RemovedNode"]:
+    """All simulated nodes, whoever made them."""
+    from gpupool import services
+    from gpupool.models import Node
+    from tenants.actor import SYSTEM
+
+    nodes = Node.objects.filter(simulated=True).order_by("pk").values_list("pk", flat=True)
+    return [services.remove_simulated_node(node_id, actor=SYSTEM) for node_id in list(nodes)]
+
+
+def waiting_versions() -> list[str]:
+    """Names of simulated versions that are asked for."""
+    from gpupool.models import ModelVersion
+
+    rows = ModelVersion.objects.filter(artefact_uri__startswith=PREFIX, replicas__gt=0).select_related("model")
+    return [f"{row.model.name} {row.name}" for row in rows.order_by("model__name", "pk")]
+
+
+def with_database(call: Callable[[], T]) -> T:
+    """Its result. Raises CommandError, in a sentence, where the database is away or not migrated."""
+    try:
+        return call()
+    except Error as error:
+        raise CommandError(
+            f"The database cannot be used: {str(error).splitlines()[0]}. DATABASE_URL must be that of the web process "
+            "(beside `up` it is found by itself), and migrated; or give tokens by --tokens."
+        ) from error
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Raises CommandError for a number that makes no sense."""
+    if not 1 <= options["nodes"] <= 500 or not 1 <= options["gpus"] <= 16:
+        raise CommandError("A simulated fleet has 1 to 500 nodes of 1 to 16 GPUs.")
+    for name, least, most in _RANGES:
+        if not least <= options[name] <= most:  # NaN is in no range
+            raise CommandError(f"--{name.replace('_', '-')} is {least:g} to {most:g}, not {options[name]:g}.")
 
 
 async def _run(fleet: Fleet) -> None:
