@@ -52,6 +52,7 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     utilization: float | None
     health: str
     observed_at: float | None  # seconds since the epoch
+    simulated: bool
 
 
 class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     running: int | None
     waiting: int | None
+    simulated: bool
 
 
 BLANK_DEVICE: Final = DeviceRow(
@@ -86,6 +88,7 @@ BLANK_DEVICE: Final = DeviceRow(
     utilization=None,
     health="unknown",
     observed_at=None,
+    simulated=False,
 )
 BLANK_INSTANCE: Final = InstanceRow(
     id="",
@@ -102,6 +105,7 @@ BLANK_INSTANCE: Final = InstanceRow(
     restarts=0,
     running=None,
     waiting=None,
+    simulated=False,
 )
 """What the pages' row templates are rendered with; scripts fill copies of them."""
 
@@ -167,6 +171,7 @@ def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
         utilization=None if stale else device.utilization,
         health=health,
         observed_at=device.observed_at.timestamp() if device.observed_at else None,
+        simulated=device.simulated,
     )
 
 
@@ -192,6 +197,7 @@ def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
         restarts=instance.restarts,
         running=instance.running_requests,
         waiting=instance.waiting_requests,
+        simulated=pool.is_made_up(instance),
     )
 
 

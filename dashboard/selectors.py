@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from gpupool import selectors as pool
 from gpupool.models import Instance, InstanceState, Model, ModelVersion, VersionState
+from gpupool.policies.simulated import PREFIX as SIMULATED
 from tenants.models import ApiKey, Grant, GrantEffect, Membership, PrincipalKind, Tenant
 
 
@@ -47,6 +48,7 @@ class PortalModel:
     description: str
     ready: int
     aliases: tuple[str, ...] = ()
+    simulated: bool = False  # some of its answers may be made up
 
 
 def list_portal_models(tenant: Tenant) -> list[PortalModel]:
@@ -69,11 +71,12 @@ def list_portal_models(tenant: Tenant) -> list[PortalModel]:
         Model.objects.filter(Q(tenant_id__isnull=True) | Q(tenant_id=tenant.pk))
         .filter(~Exists(served) | Exists(served_to_it))  # else it is there by others' own versions alone
         .annotate(ready=Count("versions__instances", filter=ready))
+        .annotate(made_up=Exists(served_to_it.filter(artefact_uri__startswith=SIMULATED)))
         .prefetch_related("aliases")
         .order_by("name")
     )
     return [
-        PortalModel(m.name, m.description, m.ready, tuple(sorted(alias.name for alias in m.aliases.all())))
+        PortalModel(m.name, m.description, m.ready, tuple(sorted(alias.name for alias in m.aliases.all())), m.made_up)
         for m in models
         if _granted(m.name, grants)
     ]

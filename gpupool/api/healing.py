@@ -32,12 +32,13 @@ class EventSerializer(serializers.ModelSerializer[DeviceEvent]):
 
     node = serializers.CharField(source="node.name")
     device = serializers.CharField(source="device.stable_id", allow_null=True, default=None)
+    simulated = serializers.BooleanField(source="node.simulated", read_only=True, help_text="It is made up.")
 
     class Meta:
         model = DeviceEvent
         fields = (
             "id", "node", "device", "boot_id", "sequence", "source", "kind", "code", "text", "data", "at",
-            "received_at", "decided", "verdict",
+            "received_at", "decided", "verdict", "simulated",
         )  # fmt: skip
 
 
@@ -48,12 +49,15 @@ class ActionSerializer(serializers.ModelSerializer[HealingAction]):
     device = serializers.CharField(source="device.stable_id", allow_null=True, default=None)
     instance_id = serializers.UUIDField(allow_null=True)
     event_id = serializers.UUIDField(allow_null=True)
+    simulated = serializers.BooleanField(
+        source="node.simulated", read_only=True, help_text="Its node is made up: nothing is done."
+    )
 
     class Meta:
         model = HealingAction
         fields = (
             "id", "node", "device", "instance_id", "event_id", "action", "state", "reason", "outcome", "created_at",
-            "started_at", "finished_at",
+            "started_at", "finished_at", "simulated",
         )  # fmt: skip
 
 

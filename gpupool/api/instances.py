@@ -21,6 +21,7 @@ from gpupool.models import Instance, InstanceState, ModelVersion
 from gpupool.policies.instance import State
 from gpupool.policies.tiers import Tier, tier_of
 from gpupool.reads.instances import read_nearness
+from gpupool.selectors import is_made_up
 from tenants.services import InvalidInput
 
 
@@ -31,6 +32,7 @@ class InstanceSerializer(serializers.ModelSerializer[Instance]):
     version = serializers.CharField(source="version.name")
     node = serializers.CharField(source="node.name", allow_null=True, default=None)
     tier = serializers.SerializerMethodField(help_text="cold, staged, asleep or awake: where its weights are")
+    simulated = serializers.SerializerMethodField(help_text="It computes nothing: its answers are made up.")
 
     class Meta:
         model = Instance
@@ -39,9 +41,12 @@ class InstanceSerializer(serializers.ModelSerializer[Instance]):
             "priority", "node", "host", "port", "base_path", "tls", "credential_variable", "slots", "pid",
             "memory_rss_bytes", "device_bytes", "device_peak_bytes", "host_memory_bytes", "kv_capacity_bytes",
             "running_requests", "waiting_requests", "kv_used", "memory_mode", "concurrency_cap", "guard_state",
-            "restarts", "last_used_at", "load_seconds", "started_from", "wake_seconds", "created_at",
+            "restarts", "last_used_at", "load_seconds", "started_from", "wake_seconds", "simulated", "created_at",
             "state_changed_at", "ready_at",
         )  # fmt: skip
+
+    def get_simulated(self, instance: Instance) -> bool:
+        return is_made_up(instance)
 
     def get_tier(self, instance: Instance) -> str:
         return tier_of(State(instance.state), has_process=instance.pid is not None or instance.attached)

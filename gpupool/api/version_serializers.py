@@ -7,6 +7,7 @@ from rest_framework import serializers
 from gpupool.api.resources import HELP as RESOURCES
 from gpupool.models import ModelVersion
 from gpupool.policies.manifest import CHUNK_BYTES, MOST_FILES
+from gpupool.policies.simulated import is_simulated
 from gpupool.policies.version_needs import (
     LARGEST_BYTES,
     LONGEST_TAG,
@@ -30,15 +31,19 @@ class VersionSerializer(serializers.ModelSerializer[ModelVersion]):
     model_id = serializers.UUIDField(read_only=True)
     has_manifest = serializers.SerializerMethodField(help_text="Its files are checked before they are loaded.")
     has_card = serializers.SerializerMethodField()
+    simulated = serializers.SerializerMethodField(help_text="Its instances compute nothing: answers are made up.")
 
     class Meta:
         model = ModelVersion
         fields = (
             "id", "model", "model_id", "name", "engine", "served_name", "artefact_uri", "engine_args", "memory_bytes",
             "device_kind", *_NEEDS, "tenant_id", "replicas", "state", "state_reason", "has_manifest", "has_card",
-            "checks", "admitted_at", "last_stable_at", "created_at",
+            "simulated", "checks", "admitted_at", "last_stable_at", "created_at",
         )  # fmt: skip
         read_only_fields = fields
+
+    def get_simulated(self, version: ModelVersion) -> bool:
+        return is_simulated(version.artefact_uri)
 
     def get_has_manifest(self, version: ModelVersion) -> bool:
         return bool(version.manifest)

@@ -18,7 +18,7 @@ from gpupool.models import Device, Instance, InstanceState
 
 FRESH_SECONDS: Final = 1.0
 _MIB: Final = 1 << 20
-_DEVICE: Final = ("device", "node", "name")
+_DEVICE: Final = ("device", "node", "name", "simulated")  # the last is "true", or empty, which is as no label
 _HEALTHS: Final = ("ok", "failed", "unknown")
 
 _READINGS: Final = (
@@ -68,7 +68,9 @@ class DeviceCollector(Collector):
 def _by_model(devices: list[Device]) -> GaugeMetricFamily:
     """Summed over a model's instances on a device, by the processes that their agents say are theirs."""
     family = GaugeMetricFamily(
-        "model_gpu_memory_bytes", "Memory of a device that a model's instances use, bytes.", labels=("model", "device")
+        "model_gpu_memory_bytes",
+        "Memory of a device that a model's instances use, bytes.",
+        labels=("model", "device", "simulated"),
     )
     rows = Instance.objects.exclude(state=InstanceState.STOPPED).values_list("pk", "version__model__name")
     models: dict[str, str] = {str(pk): name for pk, name in rows}
@@ -79,12 +81,17 @@ def _by_model(devices: list[Device]) -> GaugeMetricFamily:
             if model is not None and size is not None:
                 sums[model] = sums.get(model, 0) + int(size)
         for model, total in sorted(sums.items()):
-            family.add_metric([model, device.stable_id], total)
+            family.add_metric([model, device.stable_id, _made_up(device)], total)
     return family
 
 
 def _labels(device: Device) -> tuple[str, ...]:
-    return device.stable_id, device.node.name, device.name
+    return device.stable_id, device.node.name, device.name, _made_up(device)
+
+
+def _made_up(device: Device) -> str:
+    """Boards and alarms leave out `simulated="true"`: nothing of it comes from a device."""
+    return "true" if device.simulated else ""
 
 
 def _add(family: GaugeMetricFamily, labels: tuple[str, ...], value: float | None) -> None:

@@ -35,6 +35,7 @@ function fillSlots(scope, values) {
       setText(slot, age(Date.now() / 1000 + clockSkewSeconds - value));
     } else setText(slot, formats[format](value));
   }
+  for (const mark of scope.querySelectorAll("[data-show]")) mark.hidden = !values[mark.dataset.show];
   for (const meter of scope.querySelectorAll("[data-meter]")) {
     const [part, whole] = meter.dataset.meter.split("/");
     meter.max = values[whole] || 1;

@@ -1,12 +1,17 @@
 """Pages say that nodes are made up, in both languages; nobody takes a simulated figure for a real one."""
 
+import re
+
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from dashboard.selectors import list_portal_models
 from gpupool import services
-from gpupool.models import Instance, Node
+from gpupool.models import Device, DeviceEvent, HealingAction, Instance, Node
 from tenants.actor import SYSTEM
-from tests.dashboard.people import person
+from tenants.models import TenantRole, User
+from tests.dashboard.people import person, tenant
 from tests.gpupool.pool import GIB, a_device, a_version, an_online_node, place_one
 
 pytestmark = pytest.mark.django_db
@@ -21,6 +26,7 @@ def operator(client: Client) -> Client:
 def make_up(name: str) -> Node:
     node = an_online_node(a_device(f"GPU-{name}"), name=name)
     Node.objects.filter(pk=node.pk).update(simulated=True)
+    Device.objects.filter(node=node.pk).update(simulated=True)
     return Node.objects.get(pk=node.pk)
 
 
@@ -46,3 +52,42 @@ def test_an_instance_of_a_simulated_node_is_marked_in_the_api(operator: Client) 
     attached = services.attach_engine("http://127.0.0.1:9", engine="vllm", model_name="m", actor=SYSTEM).instance
     rows = {each["id"]: each["simulated"] for each in operator.get("/api/instances/").json()["results"]}
     assert rows[str(Instance.objects.get(pk=attached.pk).pk)] is False
+
+
+def test_beside_real_ones_each_row_of_what_is_made_up_says_so(operator: Client) -> None:
+    made_up, real = make_up("sim-1"), an_online_node(a_device("GPU-real"), name="real")
+    place_one(a_version("llama", memory_bytes=GIB, artefact="file:///simulated/llama"), made_up)
+    place_one(a_version("qwen", memory_bytes=GIB), real)
+    for path, rows in (("overview", 4), ("instances", 2)):
+        page = operator.get(f"/console/{path}/").content.decode()
+        told = re.findall(r'<tr data-row="[0-9a-f-]{36}">.*?</tr>', page, re.DOTALL)
+        assert len(told) == rows
+        shown = [re.search(r'data-show="simulated"\s*>', row) is not None for row in told]
+        assert shown == ["sim-1" in row for row in told]
+    assert "sim-1 · simulated" in operator.get(f"/console/nodes/{made_up.pk}/").content.decode()
+    assert "real · simulated" not in operator.get(f"/console/nodes/{real.pk}/").content.decode()
+
+
+def test_a_tenant_is_told_which_model_is_made_up(client: Client) -> None:
+    acme = tenant("acme", mia=TenantRole.DEVELOPER)
+    services.create_version(
+        services.create_model("llama", actor=SYSTEM), name="v1", engine="vllm", artefact_uri="file:///simulated/llama",
+        memory_bytes=GIB, actor=SYSTEM,
+    )  # fmt: skip
+    a_version("qwen", memory_bytes=GIB)
+    client.force_login(User.objects.get(email="mia@example.com"))
+    told = {model.name: model.simulated for model in list_portal_models(acme)}
+    assert told == {"llama": True, "qwen": False}
+    assert client.get("/t/acme/").content.decode().count("Simulated") == 1
+
+
+def test_versions_events_and_actions_say_it_in_the_api(operator: Client) -> None:
+    node = make_up("sim-1")
+    a_version("llama", memory_bytes=GIB, artefact="file:///simulated/llama")
+    event = DeviceEvent.objects.create(
+        node=node, boot_id="b", sequence=1, source="nvml", kind="xid", code=13, at=timezone.now()
+    )
+    HealingAction.objects.create(node=node, event=event, action="restart_app", state="done", reason="r")
+    for path in ("versions", "healing/events", "healing/actions"):
+        (row,) = operator.get(f"/api/{path}/").json()["results"]
+        assert row["simulated"] is True, path
