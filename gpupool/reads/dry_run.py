@@ -146,7 +146,7 @@ def _estimated(question: Question) -> tuple[Estimate | None, str]:
 
 def _own_claim(question: Question) -> int:
     """What the version claims, where it is asked about as it is run."""
-    return question.version.memory_bytes if question.version is not None and question.as_it_is else 0
+    return question.need.memory_bytes if question.version is not None and question.as_it_is else 0
 
 
 def _notes(made: Estimate | None, memory: int) -> tuple[str, ...]:

@@ -58,14 +58,15 @@ def read_quotas(now: datetime) -> list[QuotaView]:
 
 
 def need_of(version: ModelVersion) -> Need:
-    """What one instance of it asks for."""
+    """What one instance of it asks for. On the host's processor, memory beside it is of the same device."""
+    on_host = version.device_kind == "cpu" and version.memory_bytes > 0
     return Need(
         kind=version.device_kind,
-        memory_bytes=version.memory_bytes,
+        memory_bytes=version.memory_bytes + (version.host_memory_bytes if on_host else 0),
         devices=version.devices,
         share=version.share,
         whole=version.whole_device,
-        host_memory_bytes=version.host_memory_bytes,
+        host_memory_bytes=0 if on_host else version.host_memory_bytes,
         topology=version.topology,
         strategy=version.strategy,
         gpu_tag=version.gpu_tag,
@@ -107,7 +108,7 @@ def _claims() -> dict[UUID, list[ClaimView]]:
     rows = list(Lease.objects.filter(released_at__isnull=True).order_by("pk"))
     holders = [holder for row in rows if (holder := _holder(row.holder)) is not None]
     instances = {
-        instance.pk: instance for instance in Instance.objects.filter(pk__in=holders).select_related("version")
+        instance.pk: instance for instance in Instance.objects.filter(pk__in=holders).select_related("version__model")
     }
     claims: dict[UUID, list[ClaimView]] = defaultdict(list)
     for row in rows:
@@ -134,7 +135,7 @@ def _claim(row: Lease, instance: Instance | None) -> ClaimView:
         memory_bytes=row.memory_bytes,
         share=row.share,
         whole=row.whole,
-        tenant_id=row.tenant_id,
+        tenant_id=_owner(instance.tenant_id, instance.version.tenant_id, instance.version.model.tenant_id),
         priority=instance.priority,
         since=row.claimed_at.timestamp(),
         leaving=instance.desire == InstanceDesire.STOPPED,
@@ -218,10 +219,22 @@ def _held() -> list[tuple[UUID | None, str, UUID, int]]:
     rows = Lease.objects.filter(released_at__isnull=True, device__kind="gpu")
     found = list(rows.values_list("tenant_id", "holder", "device_id", "memory_bytes"))
     holders = [holder for _, text, _, _ in found if (holder := _holder(text)) is not None]
-    models: dict[UUID, str] = dict(Instance.objects.filter(pk__in=holders).values_list("pk", "version__model__name"))
+    columns = ("pk", "version__model__name", "tenant_id", "version__tenant_id", "version__model__tenant_id")
+    known = {
+        pk: (_owner(*owners), model)
+        for pk, model, *owners in Instance.objects.filter(pk__in=holders).values_list(*columns)
+    }
     return [
-        (tenant, models.get(_holder(text) or UUID(int=0), ""), device, size) for tenant, text, device, size in found
+        (*known.get(_holder(text) or UUID(int=0), (tenant, "")), device, size) for tenant, text, device, size in found
     ]
+
+
+def _owner(*tenants: UUID | None) -> UUID | None:
+    """Whose it is: of the instance's tenant as it is bound now, its version's and its model's the first that there is.
+
+    Not the row's own: an instance that sleeps is bound to another tenant while its claim stands.
+    """
+    return next((one for one in tenants if one is not None), None)
 
 
 def _children() -> Mapping[UUID, list[UUID]]:

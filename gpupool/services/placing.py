@@ -134,6 +134,9 @@ def why_not_placed(instance: Instance, devices: Sequence[Device]) -> Refused | N
             return Refused(f"{device.stable_id} is divided: its parts can be claimed, it cannot.")
         if device.isolated_at is not None:
             return Refused(f"{device.stable_id} was taken out of service: {device.isolated_reason}")
+        if device.health != "ok":
+            how = "has failed" if device.health == "failed" else "is in a state that nobody can tell"
+            return Refused(f"{device.stable_id} {how}.")
     if node.cordoned or node.maintenance:
         return Refused(f"Node {node.name} is {'cordoned' if node.cordoned else 'in maintenance'}.")
     return None

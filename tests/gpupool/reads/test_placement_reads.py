@@ -190,3 +190,32 @@ def test_several_devices_and_the_host_are_claimed_together() -> None:
         ("gpu-0", 8 * GIB, True), ("gpu-1", 8 * GIB, True), ("host", 8 * GIB, False),
     ]  # fmt: skip
     assert not isinstance(place(read_devices(), need_of(a_version("n", memory_bytes=GIB))), Placed)
+
+
+def test_what_is_bound_to_a_tenant_counts_as_the_tenants(acme: Tenant) -> None:
+    """Of a version that everybody may use, and of a version of its own of a model that others share."""
+    node = an_online_node(a_device("gpu-0", memory_bytes=16 * GIB))
+    limit = gpus(acme)
+    bound, own = a_version("shared", memory_bytes=2 * GIB), a_version("shared-too", memory_bytes=4 * GIB)
+    instance = services.request_instance(bound.pk, actor=SYSTEM, tenant_id=acme.pk, pooled=True)
+    device = Device.objects.get()
+    services.claim_and_place(instance.pk, device.pk, actor=SYSTEM)
+    ModelVersion.objects.filter(pk=own.pk).update(tenant_id=acme.pk)
+    place_one(own, node)
+    (quota,) = read_quotas(NOW)
+    assert (quota.quota_id, quota.held_devices, quota.held_bytes) == (limit.pk, {device.pk}, 6 * GIB)
+    assert {claim.tenant_id for claim in read_devices()[0].claims} == {acme.pk}
+    assert set(Lease.objects.values_list("tenant_id", flat=True)) == {acme.pk}
+
+
+def test_on_the_host_memory_beside_it_is_of_the_same_device() -> None:
+    """What is decided is claimed: a decision that the claim refuses would be made again at every look."""
+    node = an_online_node(a_device("host", kind="cpu", memory_bytes=16 * GIB))
+    version = a_version("m", memory_bytes=10 * GIB, device_kind="cpu", replicas=1)
+    ModelVersion.objects.filter(pk=version.pk).update(host_memory_bytes=8 * GIB)
+    services.request_instance(version.pk, actor=SYSTEM)
+    assert not [one for one in _plan(node.pk) if isinstance(one, Place)]
+    ModelVersion.objects.filter(pk=version.pk).update(host_memory_bytes=4 * GIB)
+    (action,) = [one for one in _plan(node.pk) if isinstance(one, Place)]
+    services.claim_and_place(action.instance_id, *action.device_ids, actor=SYSTEM)
+    assert Lease.objects.get().memory_bytes == 14 * GIB

@@ -70,6 +70,15 @@ def test_nothing_is_promised_on_a_device_that_does_not_say_its_size() -> None:
     assert "does not say" in outcome.reason
 
 
+@pytest.mark.parametrize("health", ["failed", "unknown"])
+def test_nothing_is_claimed_of_a_device_that_fell_after_it_was_chosen(health: str) -> None:
+    node = an_online_node(a_device("gpu-0", health=health))
+    instance = services.request_instance(a_version("m").pk, actor=SYSTEM)
+    outcome = services.claim_and_place(instance.pk, Device.objects.get(node=node.pk).pk, actor=SYSTEM)
+    assert isinstance(outcome, Refused)
+    assert outcome.reason.startswith("gpu-0 ")
+
+
 def test_a_later_claim_has_a_higher_fencing_token() -> None:
     node = an_online_node(a_device("gpu-0"))
     version = a_version("m")
