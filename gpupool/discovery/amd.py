@@ -38,5 +38,10 @@ def readings(told: Told) -> list[Reading]:
     for reading in found:
         reading.name = reading.name or name_of(reading.device_id)
         reading.architecture = reading.architecture or architecture_of(reading.name, reading.device_id)
+        if reading.unique_id and reading.pci_address:
+            told.identities[reading.pci_address] = reading.unique_id
+        else:
+            # Not every driver's files say it: a tool that fell silent must not make another device of it.
+            reading.unique_id = told.identities.get(reading.pci_address, "")
         reading.processes = reading.processes or told.processes.get(reading.pci_address, ())
     return [reading for reading in found if reading.index is not None or reading.memory_bytes is not None]

@@ -11,7 +11,7 @@ from typing import Final
 
 from core.clock import Clock
 
-_LARGEST_ANSWER_BYTES: Final = 4 * 1024 * 1024
+_LARGEST_ANSWER_BYTES: Final = 8 * 1024 * 1024
 _MOST_STUCK: Final = 2
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from gpupool.discovery.tolerant import plain, words
 
-LARGEST_REPORT_BYTES: Final = 8 * 1024 * 1024  # sixteen GPUs with all their clocks are some 400 KiB
+LARGEST_REPORT_BYTES: Final = 2 * 1024 * 1024  # sixteen GPUs with all their clocks are some 400 KiB
 _DEEPEST: Final = 32  # it is 6 with MIG
 _ENTITY: Final = re.compile(r"<!ENTITY|<!DOCTYPE[^>]*\[", re.IGNORECASE)
 _LABEL: Final = re.compile(r"[^a-z0-9]+")

@@ -3,6 +3,7 @@
 What cannot be read is None, never 0.
 """
 
+import functools
 import json
 import math
 import re
@@ -29,8 +30,12 @@ def plain(text: str) -> str:
     return _ANSI.sub("", text).replace("\r\n", "\n").replace("\0", "")
 
 
+@functools.lru_cache(maxsize=8)
 def json_in(text: str) -> object:
-    """The largest JSON object or array in what a tool printed, whatever stands around it; None where there is none."""
+    """The largest JSON object or array in what a tool printed, whatever stands around it; None where there is none.
+
+    The same text is asked about each second until the tool prints another. What is returned is not to be changed.
+    """
     clean = plain(text)
     decoder = json.JSONDecoder()
     best: object = None

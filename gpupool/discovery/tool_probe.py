@@ -7,6 +7,7 @@ while it cannot even be killed it is not started again.
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -27,8 +28,9 @@ from gpupool.discovery.tool_plans import PLANS, Command, Plan, follow_ups
 _PR_SET_PDEATHSIG: Final = 1
 _LONGEST_RUN_SECONDS: Final = 20.0
 _FIRST_WAIT_SECONDS: Final = 10.0
-_LARGEST_OUTPUT_BYTES: Final = 512 * 1024
-_LARGEST_ANSWER_BYTES: Final = 2 * 1024 * 1024
+_LARGEST_OUTPUT_BYTES: Final = 2 * 1024 * 1024  # the topology of eight GPUs in eight parts each is 1.2 MiB
+_LARGEST_ANSWER_BYTES: Final = 3 * 1024 * 1024  # as JSON; the driver's files come on top
+_LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024  # of what a tool may write, to its output or anywhere
 _LONGEST_REASON: Final = 300
 _FAILED_PAUSE_SECONDS: Final = 60.0
 _PROCESSES_EVERY_SECONDS: Final = 15.0  # every process's descriptors are looked through
@@ -98,7 +100,7 @@ class Runner:
                     stdout=out,
                     stderr=err,
                     env=self._env,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=_confine,
                 )
             except OSError:
                 self._due[name] = self._now() + _FAILED_PAUSE_SECONDS
@@ -108,7 +110,7 @@ class Runner:
             self._runs[name] = _Run(process, out, err, self._now())
 
     def _collect(self, answer: ToolAnswer) -> None:
-        size = sum(len(text) for text in answer.outputs.values())
+        size = sum(map(_encoded, answer.outputs.values()))
         for name, run in list(self._runs.items()):
             code = run.process.poll()
             if code is None:
@@ -117,12 +119,15 @@ class Runner:
                     run.process.kill()
                     answer.failures[name] = f"it did not end within {_LONGEST_RUN_SECONDS:g} s and was killed"
                 continue
-            if size >= _LARGEST_ANSWER_BYTES:
-                continue  # told of with the next answer
             text = _text(run.out)
-            if code == 0 or text.strip():  # some versions end with an error and yet print what they know
+            cost = _encoded(text)
+            if answer.outputs and size + cost > _LARGEST_ANSWER_BYTES:
+                continue  # told of with the next answer
+            if cost > _LARGEST_ANSWER_BYTES or len(text) > _LARGEST_OUTPUT_BYTES:
+                answer.failures[name] = f"it printed more than {_LARGEST_OUTPUT_BYTES} bytes of text"  # a part misleads
+            elif code == 0 or text.strip():  # some versions end with an error and yet print what they know
                 answer.outputs[name] = self._outputs[name] = text
-                size += len(text)
+                size += cost
             if code != 0 and not run.killed:
                 said = _text(run.err).strip().splitlines()
                 answer.failures.setdefault(name, (said[-1] if said else f"it ended with code {code}")[:_LONGEST_REASON])
@@ -156,7 +161,19 @@ def main() -> None:
 
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read(_LARGEST_OUTPUT_BYTES).decode(errors="replace")
+    return file.read(_LARGEST_OUTPUT_BYTES + 1).decode(errors="replace")
+
+
+def _encoded(text: str) -> int:
+    return len(msgspec.json.encode(text))
+
+
+def _confine() -> None:
+    """A tool ends with the probe, and fills no disk."""
+    _die_with_parent()
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    most = _LARGEST_FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _LARGEST_FILE_BYTES)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
 def _die_with_parent() -> None:

@@ -34,10 +34,11 @@ class Told:
     processes: dict[str, tuple[DeviceProcess, ...]] = field(
         default_factory=dict
     )  # by PCI address, as the kernel counts
+    identities: dict[str, str] = field(default_factory=dict)  # unique ids by PCI address, as they were said last
 
 
 View = Callable[[Told, str], Sequence[Device]]
-"""Makes devices of what was told; the second argument is the node's identity. Pure."""
+"""Makes devices of what was told; the second argument is the node's identity. Pure but for `identities`."""
 
 
 class ToolSource:

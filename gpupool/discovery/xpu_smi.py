@@ -10,6 +10,7 @@ from gpupool.discovery.reading import Reading
 from gpupool.discovery.tolerant import at, json_in, mappings, number, pci_address, share, size_bytes, whole, words
 
 _MIB: Final = 1 << 20
+_MOST_TILES: Final = 64
 
 
 class TileReading(msgspec.Struct, kw_only=True):
@@ -61,7 +62,7 @@ def tiles(outputs: Mapping[str, str], index: int) -> list[TileReading]:
         found.append(
             TileReading(
                 number=tile_number,
-                memory_used_bytes=None if used is None else int(used * _MIB),
+                memory_used_bytes=None if used is None else whole(used * _MIB),
                 utilization=share(metrics.get("GPU_UTILIZATION")),
                 temperature_celsius=metrics.get("GPU_CORE_TEMPERATURE"),
                 telemetry=_telemetry(metrics),
@@ -77,7 +78,8 @@ def _describe(reading: Reading, device: Mapping[str, object]) -> None:
     reading.architecture = architecture_of(reading.name, reading.device_id)
     memory = device.get("memory_physical_size_byte", device.get("memory_physical_size"))
     reading.memory_bytes = size_bytes(memory) or reading.memory_bytes  # 0: it has none of its own
-    reading.tiles = whole(device.get("number_of_tiles")) or reading.tiles
+    count = whole(device.get("number_of_tiles"))
+    reading.tiles = count if count is not None and 0 < count <= _MOST_TILES else reading.tiles
     facts = {
         # Of the model or of the slot, not of the card: two nodes may have the same. No identity.
         "uuid": device.get("uuid"),
@@ -99,7 +101,7 @@ def _statistics(reading: Reading, printed: object) -> None:
     by_tile = [_metrics(mappings(tile.get("data_list"))) for tile in mappings(at(printed, "tile_level"))]
     metrics = {**_together(by_tile), **by_device}
     used = metrics.get("MEMORY_USED")
-    reading.memory_used_bytes = None if used is None else int(used * _MIB)
+    reading.memory_used_bytes = None if used is None else whole(used * _MIB)
     reading.utilization = share(metrics.get("GPU_UTILIZATION"))
     reading.temperature_celsius = metrics.get("GPU_CORE_TEMPERATURE")
     reading.telemetry = _telemetry(metrics)

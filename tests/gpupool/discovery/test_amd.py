@@ -311,3 +311,13 @@ def test_more_used_than_there_is_is_clamped_and_said() -> None:
 def test_cards_that_claim_one_id_are_told_apart_by_their_place() -> None:
     found = devices(static=[static(0, bdf="0000:26:00.0"), static(1, bdf="0000:46:00.0")])
     assert [gpu.stable_id for gpu in found] == ["GPU-8d1457e2c20f59d2", "Instinct_MI300X_0000:46:00.0_abc123de"]
+
+
+def test_a_tool_that_falls_silent_makes_no_other_device_of_a_gpu() -> None:
+    card = {"driver": "amdgpu", "address": "0000:07:00.0", "device": "0x73df", "mem_info_vram_total": "12868124672"}
+    printed = '{"card0": {"PCI Bus": "0000:07:00.0", "Unique ID": "0x8d1457e2c20f59d2"}}'
+    told = Told(cards=[card], outputs={"rocm": printed})
+    (before,) = amd.devices(told, NODE)
+    del told.outputs["rocm"]  # forgotten, as it has said nothing for long
+    (after,) = amd.devices(told, NODE)
+    assert (before.stable_id, after.stable_id) == ("GPU-8d1457e2c20f59d2",) * 2

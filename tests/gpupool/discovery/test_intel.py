@@ -184,3 +184,9 @@ def test_a_processors_own_gpu_has_no_memory_to_claim(tmp_path: Path) -> None:
 @pytest.mark.parametrize("noise", ["", "Error: Level Zero Initialization Error", '{"error": "device not found"}', "[]"])
 def test_a_tool_that_only_complains_finds_nothing(noise: str) -> None:
     assert devices({"discovery": noise}) == ()
+
+
+def test_a_number_of_tiles_that_no_gpu_has_is_not_believed() -> None:
+    device = '{"device_id": 0, "pci_bdf_address": "0000:4d:00.0", "number_of_tiles": "1000000000000"}'
+    (reading,) = xpu_smi.readings({"discovery": f'{{"device_list": [{device}]}}'})
+    assert reading.tiles is None

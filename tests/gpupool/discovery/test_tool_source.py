@@ -228,3 +228,33 @@ esac""",
     sources.append(source)
     (gpu,) = (await source.probe()).devices
     assert (gpu.memory_bytes, gpu.memory_used_bytes) == (15032385536, 512 << 20)
+
+
+def collected(made: Runner) -> ToolAnswer:
+    """The first answer in which there is something."""
+    answers: list[ToolAnswer] = []
+
+    def something() -> bool:
+        answers.append(made.answer())
+        return bool(answers[-1].outputs or answers[-1].failures)
+
+    wait_until(something, "the tool did not end")
+    return answers[-1]
+
+
+def test_what_a_tool_says_of_many_parts_is_read_to_its_end(bin_dir: Path) -> None:
+    printed = json.dumps([{"gpu": gpu, "links": ["x" * 300] * 64} for gpu in range(64)])  # over a MiB
+    (bin_dir / "printed").write_text(printed)
+    tool(bin_dir, "rocm-smi", f"exec cat {bin_dir}/printed")
+    assert collected(runner(bin_dir, Time())).outputs == {"rocm": printed}
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["exec yes", "exec head -c 3000000 /dev/zero", "exec head -c 1000000 /dev/zero", "yes '[' | head -c 2500000"],
+)
+def test_what_is_too_much_is_not_read_in_part(bin_dir: Path, script: str) -> None:
+    tool(bin_dir, "rocm-smi", script)
+    answer = collected(runner(bin_dir, Time()))
+    assert answer.outputs == {}
+    assert answer.failures == {"rocm": "it printed more than 2097152 bytes of text"}
