@@ -32,7 +32,7 @@ from gpupool.leases.base import (
     Snapshot,
 )
 from gpupool.leases.fencing import Superseded
-from gpupool.leases.liveness import live_nodes_of
+from gpupool.leases.liveness import id_in, live_nodes_of
 from gpupool.policies.device_record import (
     Adopt,
     Book,
@@ -150,15 +150,15 @@ class DeviceBook:
             entry = await self._store.get(claim_key(holder))
             if entry is None:
                 return False
-            claim = _decode(entry, ClaimRecord)
+            claim = _claim_in(entry)
             if token is not None and token_of(claim, entry.create_revision) != token:
                 return False
             entries = await self._records(claim.portions)
             conditions: list[Condition] = [CreatedAt(entry.key, entry.create_revision)]
             operations: list[Operation] = [Delete(entry.key)]
             for record_entry in entries.values():
-                if record_entry is not None:
-                    record = _decode(record_entry, DeviceRecord)
+                record = _record_in(record_entry)
+                if record_entry is not None and record is not None:
                     if all(one.holder != holder for one in record.claims):
                         # The holder is compared, not only the revision: this record knows nothing of the claim.
                         record = doubted(record, "its record does not name who held it")
@@ -176,9 +176,10 @@ class DeviceBook:
         """
         for _ in range(_ATTEMPTS):
             entry = await self._store.get(pool_key(device_id))
-            if entry is None:
+            known = _record_in(entry)
+            if entry is None or known is None:
                 return False
-            record = marked(_decode(entry, DeviceRecord), standing, reason)
+            record = marked(known, standing, reason)
             outcome = await self._transact([ModifiedAt(entry.key, entry.mod_revision)], [self._put(entry.key, record)])
             if isinstance(outcome, Committed):
                 return True
@@ -251,7 +252,7 @@ class DeviceBook:
         key = claim_key(claim.holder)
         standing = await self._store.get(key)
         if standing is not None:
-            known = _decode(standing, ClaimRecord)
+            known = _claim_in(standing)
             if known.event_id == claim.event_id:  # written by an attempt whose answer was lost
                 return Allocated(claim.holder, token_of(known, standing.create_revision))
             return Denied(None, "it has a claim already")
@@ -260,7 +261,7 @@ class DeviceBook:
         operations: list[Operation] = [Put(key, msgspec.json.encode(claim))]
         for device_id, wanted in claim.portions.items():
             entry = entries[device_id]
-            record = None if entry is None else _decode(entry, DeviceRecord)
+            record = _record_in(entry)
             decision = decide_allocation(record, wanted, boot_id=claim.boot_id)
             if isinstance(decision, Refused):
                 return Denied(device_id, decision.reason)
@@ -277,12 +278,12 @@ class DeviceBook:
     async def _doubt_what_names_nobody(self, device_ids: Iterable[UUID]) -> None:
         """After a conflict: a record that names a holder without a claim is unknown, until it is mended."""
         for device_id, entry in (await self._records(device_ids)).items():
-            if entry is None:
+            record = _record_in(entry)
+            if entry is None or record is None:
                 continue
-            record = _decode(entry, DeviceRecord)
             for held in record.claims:
                 claim = await self._store.get(claim_key(held.holder))
-                if claim is not None and device_id in _decode(claim, ClaimRecord).portions:
+                if claim is not None and device_id in _claim_in(claim).portions:
                     continue
                 unknown = doubted(record, f"it is held by {held.holder}, who has no claim")
                 await self._transact([ModifiedAt(entry.key, entry.mod_revision)], [self._put(entry.key, unknown)])
@@ -314,10 +315,14 @@ def view_of(snapshot: Snapshot) -> BookView:
     created: dict[str, int] = {}
     for entry in snapshot.entries:
         if entry.key.startswith(POOLS_PREFIX):
-            device_id = UUID(entry.key.removeprefix(POOLS_PREFIX))
-            records[device_id], modified[device_id] = _decode(entry, DeviceRecord), entry.mod_revision
+            device_id = id_in(entry.key, POOLS_PREFIX)
+            if device_id is None:
+                continue
+            modified[device_id] = entry.mod_revision
+            if (record := _record_in(entry)) is not None:
+                records[device_id] = record
         elif entry.key.startswith(CLAIMS_PREFIX):
-            claim = _decode(entry, ClaimRecord)
+            claim = _claim_in(entry)
             claims[claim.holder] = BookClaim(claim, token_of(claim, entry.create_revision))
             created[claim.holder] = entry.create_revision
     return BookView(snapshot.revision, Book(records, claims), live_nodes_of(snapshot), modified, created)
@@ -339,8 +344,27 @@ def token_of(claim: ClaimRecord, create_revision: int) -> int:
     return claim.base + create_revision if claim.token is None else claim.token
 
 
-def _decode(entry: Entry, kind: type[T]) -> T:
-    return msgspec.json.decode(entry.value, type=kind)
+def _record_in(entry: Entry | None) -> DeviceRecord | None:
+    """None too for what nobody can read: the next mending writes the record anew over it."""
+    return None if entry is None else _decode(entry, DeviceRecord)
+
+
+def _claim_in(entry: Entry) -> ClaimRecord:
+    """What nobody can read is a claim on nothing, which no row accounts for: the next mending ends it."""
+    holder = entry.key.removeprefix(CLAIMS_PREFIX)
+    claim = _decode(entry, ClaimRecord)
+    if claim is None or claim.holder != holder:
+        return ClaimRecord(holder, UUID(int=0), "", {})
+    return claim
+
+
+def _decode(entry: Entry, kind: type[T]) -> T | None:
+    # A store is shared, and an upgrade goes back: a value of somebody else's must not end the leader.
+    try:
+        return msgspec.json.decode(entry.value, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        logger.warning("not_of_the_book", key=entry.key, error=str(error))
+        return None
 
 
 def _holds(condition: Condition, entry: Entry | None) -> bool:

@@ -217,15 +217,16 @@ class EtcdStore:
             case IsAbsent():
                 return [absent]
             case CreatedAt(revision=revision):
-                created = rpc.Compare(
+                compare = rpc.Compare(
                     key=key, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=revision
                 )
-                return [exists, created]
             case ModifiedAt(revision=revision):
-                modified = rpc.Compare(key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision)
-                return [exists, modified]
+                compare = rpc.Compare(key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision)
             case _:
                 assert_never(condition)
+        # A key that is absent has revision 0 there. Any other revision says that it exists: one comparison is
+        # enough, and of these etcd takes no more than of operations.
+        return [compare] if revision > 0 else [exists, compare]
 
     def _operation(self, operation: Operation) -> Any:
         key = self._raw(operation.key)

@@ -49,8 +49,18 @@ async def list_live_nodes(store: LeaseStore) -> frozenset[UUID]:
 
 def live_nodes_of(snapshot: Snapshot) -> frozenset[UUID]:
     """Nodes whose key is in what was read."""
-    return frozenset(
-        UUID(entry.key.removeprefix(NODES_PREFIX).removesuffix(_SUFFIX))
+    found = (
+        id_in(entry.key.removesuffix(_SUFFIX), NODES_PREFIX)
         for entry in snapshot.entries
         if entry.key.startswith(NODES_PREFIX) and entry.key.endswith(_SUFFIX)
     )
+    return frozenset(node_id for node_id in found if node_id is not None)
+
+
+def id_in(key: str, prefix: str) -> UUID | None:
+    """The id after the prefix; None in a key that is not of ours: a store may be shared."""
+    try:
+        found = UUID(key.removeprefix(prefix))
+    except ValueError:
+        return None
+    return found if key == f"{prefix}{found}" else None

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gpupool.leases.base import Conflict, CreatedAt, Delete, LeaseStore, ModifiedAt, Outcome, Put, StoreUnavailable
-from gpupool.leases.devices import Allocated, Denied, claim_key, pool_key
+from gpupool.leases.devices import MOST_DEVICES, Allocated, Denied, claim_key, pool_key
 from gpupool.leases.fencing import Superseded
 from gpupool.policies.device_record import RecordedClaim, Standing, Status, as_reported, mend, with_claim
 from gpupool.policies.lease import Portion
@@ -273,3 +273,48 @@ async def test_a_mending_that_others_overtook_changes_nothing_of_theirs(any_stor
     assert len((await book.read()).book.records[device(0)].claims) == 1
     outcome = await any_store.transact([ModifiedAt(pool_key(device(0)), 1)], [Put("/x", b"")])
     assert isinstance(outcome, Conflict)
+
+
+@pytest.mark.shows("P9", "P15")
+async def test_a_whole_fleet_that_falls_silent_at_once_is_written_down_and_comes_back(any_store: LeaseStore) -> None:
+    """etcd takes 128 comparisons in one transaction, as many as operations."""
+    guard = await put(any_store, "/leader/controller", b"leader")
+    book = a_book(any_store, guards=[CreatedAt("/leader/controller", guard)])
+    await settle(book, [facts_of(number) for number in range(150)])
+    for standing, status in ((Standing.UNKNOWN, Status.UNKNOWN), (Standing.OK, Status.FREE)):
+        view = await settle(book, [facts_of(number, standing=standing) for number in range(150)])
+        assert {record.status for record in view.book.records.values()} == {status}
+
+
+async def test_a_claim_is_on_as_many_devices_as_are_promised(any_store: LeaseStore) -> None:
+    guard = await put(any_store, "/leader/controller", b"leader")
+    book = a_book(any_store, guards=[CreatedAt("/leader/controller", guard)])
+    await settle(book, [facts_of(number) for number in range(MOST_DEVICES)])
+    everywhere = {device(number): Portion(1) for number in range(MOST_DEVICES)}
+    assert isinstance(await book.allocate("instance:a", everywhere, node_id=NODE, boot_id="first"), Allocated)
+    assert await book.release("instance:a")
+    assert {record.status for record in (await book.read()).book.records.values()} == {Status.FREE}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "/gpu/pools/x", "/gpu/nodes/x/health", "/gpu/claims/x", "/gpu/other", pool_key(device(0)),
+        claim_key("instance:a"),
+    ],
+)  # fmt: skip
+async def test_what_others_have_written_there_ends_no_leader_and_gives_nothing_away(
+    any_store: LeaseStore, key: str
+) -> None:
+    book = a_book(any_store)
+    await settle(book, [facts_of(0)])
+    held = RecordedClaim("instance:b", 7, NODE, "first", {device(0): Portion(6)})
+    await settle(book, [facts_of(0)], [held])
+    await put(any_store, key, b"\xff{ not ours")
+    assert not isinstance(  # before it was mended
+        await book.allocate("instance:c", {device(0): Portion(6)}, node_id=NODE, boot_id="first"), Allocated
+    )
+    view = await settle(book, [facts_of(0)], [held])
+    assert [one.holder for one in view.book.records[device(0)].claims] == ["instance:b"]
+    claim = await book.allocate("instance:a", {device(0): Portion(4)}, node_id=NODE, boot_id="first")
+    assert isinstance(claim, Allocated)
