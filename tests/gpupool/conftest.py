@@ -4,7 +4,9 @@ import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from gpupool.leases.base import LeaseStore
 from gpupool.leases.postgres import PostgresStore
@@ -22,8 +24,25 @@ def etcd_server() -> Iterator[EtcdServer]:
 
 
 @pytest.fixture
-async def postgres_store(embedded_postgres_url: str, transactional_db: None) -> AsyncIterator[LeaseStore]:
-    """Empty, with an empty database around it."""
+def store_tables(embedded_postgres_url: str) -> Iterator[None]:
+    """Empty before and after: the store's connections are its own, so that no test's transaction takes it back.
+
+    These four alone: who uses Django's tables too takes `transactional_db` beside it, which empties all hundred.
+    """
+    _empty(embedded_postgres_url)
+    yield
+    _empty(embedded_postgres_url)
+
+
+def _empty(url: str) -> None:
+    with psycopg.connect(url, autocommit=True, options="-c lock_timeout=5000") as connection:
+        for table in ("storeentry", "storeevent", "storelease", "storerevision"):
+            connection.execute(SQL("DELETE FROM {}").format(Identifier(f"gpupool_{table}")))
+
+
+@pytest.fixture
+async def postgres_store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[LeaseStore]:
+    """Empty."""
     opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
     yield opened
     await opened.close()

@@ -292,7 +292,7 @@ def _etcd(server: EtcdServer) -> EtcdStore:
 
 @pytest.mark.shows("P1", "P13", "P14", "P15", "R31")
 def test_no_order_of_events_breaks_the_book_on_postgresql(
-    loop: asyncio.AbstractEventLoop, embedded_postgres_url: str, transactional_db: None
+    loop: asyncio.AbstractEventLoop, embedded_postgres_url: str, store_tables: None
 ) -> None:
     _drill(loop, PostgresStore(embedded_postgres_url), examples=12, steps=25)
 
@@ -305,7 +305,7 @@ def test_no_order_of_events_breaks_the_book_on_etcd(loop: asyncio.AbstractEventL
 
 @pytest.mark.drill
 def test_no_order_of_many_events_breaks_the_book_on_postgresql(
-    loop: asyncio.AbstractEventLoop, embedded_postgres_url: str, transactional_db: None
+    loop: asyncio.AbstractEventLoop, embedded_postgres_url: str, store_tables: None
 ) -> None:
     _drill(loop, PostgresStore(embedded_postgres_url), examples=200, steps=60)
 

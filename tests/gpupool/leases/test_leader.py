@@ -12,8 +12,6 @@ from gpupool.leases.leader import LeaderLease
 from gpupool.leases.postgres import PostgresStore
 from tests.gpupool.leases.contract import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
 
 class CutOff:
     """A store whose network can be cut: every call then fails, as it would for one process alone."""
@@ -76,7 +74,7 @@ class Work:
 
 
 @pytest.fixture
-async def store(embedded_postgres_url: str, transactional_db: None) -> AsyncIterator[PostgresStore]:
+async def store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[PostgresStore]:
     opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
     yield opened
     await opened.close()

@@ -9,11 +9,9 @@ from gpupool.leases.base import LeaseNotFound, LeaseStore
 from gpupool.leases.liveness import NodeLiveness, health_key, list_live_nodes
 from gpupool.leases.postgres import PostgresStore
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
 
 @pytest.fixture
-async def store(embedded_postgres_url: str, transactional_db: None) -> AsyncIterator[LeaseStore]:
+async def store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[LeaseStore]:
     opened = PostgresStore(embedded_postgres_url)
     yield opened
     await opened.close()

@@ -16,11 +16,9 @@ from tests.gpupool.leases.contract import LeaseStoreContract, eventually, put
 from tests.gpupool.pool import a_device, a_version, an_online_node, place_one
 from tests.gpupool.processes import free_port
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
 
 @pytest.fixture
-async def store(embedded_postgres_url: str, transactional_db: None) -> AsyncIterator[LeaseStore]:
+async def store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[LeaseStore]:
     opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
     await _pretend_old_server(embedded_postgres_url)
     yield opened
@@ -56,6 +54,7 @@ async def test_nothing_expires_within_one_time_to_live_of_the_servers_start(
     assert (await store.keep_alive(grant.lease_id)).ttl_seconds == 3600
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_claims_and_the_store_count_by_the_same_revision(store: LeaseStore) -> None:
     first = await put(store, "/a", b"1")
     claimed = await sync_to_async(_claim)()
