@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -92,8 +92,11 @@ def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepare
     return Prepared(row, engine, path, tuple(given))
 
 
-def check_weights(prepared: Prepared) -> None:
-    """The checksum stage: whether the artefact is whole and was admitted as it is. Blocks. Raises LaunchRefused."""
+def check_weights(prepared: Prepared, stopped: Callable[[], bool] = lambda: False) -> None:
+    """The checksum stage: whether the artefact is whole and was admitted as it is. Blocks. Raises LaunchRefused.
+
+    It is given up soon after `stopped` says so.
+    """
     row = prepared.row
     try:
         check_headers(prepared.model_path)
@@ -103,7 +106,7 @@ def check_weights(prepared: Prepared) -> None:
         raise LaunchRefused(f"The artefact {row.artefact_uri} cannot be read: {error.strerror}.", retry=True) from error
     if not row.manifest:
         return
-    match verify(prepared.model_path, row.manifest, row.verify_seconds):
+    match verify(prepared.model_path, row.manifest, row.verify_seconds, stopped=stopped):
         case Mismatch(reason=reason) | Unfinished(reason=reason):
             raise LaunchRefused(f"The checksum stage failed: {reason}", retry=True)
         case Verified():

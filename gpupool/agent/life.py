@@ -17,6 +17,7 @@ import structlog
 from gpupool.agent import engine as engines
 from gpupool.agent import page_cache
 from gpupool.agent.device_memory import memory_held
+from gpupool.agent.launcher import compare_weights
 from gpupool.agent.logs import make_room, telling_line
 from gpupool.agent.ports import NoPortLeft
 from gpupool.agent.processes import Ended, EngineProcess, kill_marked, kill_orphans
@@ -209,6 +210,9 @@ class EngineLife:
             raise NoPortLeft("Every engine port of this node is taken by other programs.")
         except engines.LaunchRefused as error:
             self._shop.cache.clean(row)
+            if self._stop.is_set():
+                self.enter(Phase.STOPPED, self._stop_reason)
+                return
             self._failed(str(error), retry=error.retry, started=False)
         except NoPortLeft as error:
             self._failed(str(error), started=False)
@@ -219,7 +223,7 @@ class EngineLife:
         known = await asyncio.to_thread(fingerprint, prepared.model_path, row.manifest)
         if not known or known != self.record.checked:
             self.remark("Its weights are compared with their checksums." if row.manifest else self.record.reason)
-            await asyncio.to_thread(self._shop.launcher.check_weights, prepared)
+            await compare_weights(self._shop.launcher, prepared, self._stop)
         self.record.checked = known
 
     def _spawn(self, prepared: engines.Prepared) -> EngineProcess:

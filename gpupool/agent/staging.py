@@ -1,6 +1,7 @@
 """The weights of an instance without a process, kept in the page cache: a start from there reads no disk."""
 
 import asyncio
+import threading
 from typing import Protocol
 
 from gpupool.agent import page_cache
@@ -28,7 +29,13 @@ async def keep_at_hand(staged: Staged) -> None:
         staged.remark(f"It has no process, and its weights are not here: {error}")
         return
     files = page_cache.weight_files(path)
-    await asyncio.to_thread(page_cache.read_in, files, stopped=lambda: staged.phase is not Phase.ASLEEP)
+    ended = threading.Event()  # a thread does not end with who waits for it
+    try:
+        await asyncio.to_thread(
+            page_cache.read_in, files, stopped=lambda: ended.is_set() or staged.phase is not Phase.ASLEEP
+        )
+    finally:
+        ended.set()
     share = await asyncio.to_thread(page_cache.cached_share, files)
     if staged.phase is Phase.ASLEEP:
         there = "are in the page cache" if share is None else f"are to {share:.0%} in the page cache"

@@ -127,6 +127,8 @@ class Supervisor:
                     phase=adopted.record.phase,
                 )
                 life.take_over(adopted.process)
+            elif life.phase is Phase.ASLEEP:
+                life.stage()  # what was read may be gone, or was not read to its end
 
     async def run(self) -> None:
         """Reconcile whenever something changes, until cancelled. Engines outlive the cancellation."""

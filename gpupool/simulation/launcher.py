@@ -3,7 +3,7 @@
 import itertools
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -84,7 +84,7 @@ class SimulatedLauncher:
         given = tuple(devices[device] for device in row.device_ids)
         return Prepared(row, engine, Path("/nonexistent/simulated"), given)
 
-    def check_weights(self, prepared: Prepared) -> None:
+    def check_weights(self, prepared: Prepared, stopped: Callable[[], bool]) -> None:
         """There are none."""
 
     def launch(

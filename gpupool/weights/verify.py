@@ -44,11 +44,12 @@ def verify(
     *,
     threads: int | None = None,
     clock: Callable[[], float] = time.monotonic,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Verified | Mismatch | Unfinished:
     """Compare the files of the artefact at `path` (see `files_of`) with the manifest: names and sizes, then digests.
 
     A file with a tree digest is held against that alone, chunks side by side. Ends within about a megabyte's
-    hashing of the deadline. Raises nothing that has to do with the files.
+    hashing of the deadline, or of when `stopped` says so. Raises nothing that has to do with the files.
     """
     began = clock()
     try:
@@ -56,9 +57,11 @@ def verify(
         files = files_of(path)
         if differences := compare_names(expected, {name: file.stat().st_size for name, file in files.items()}):
             return Mismatch(differences[0].path, differences[0].reason)
-        wrong = _first_wrong(expected, files, within(deadline_seconds, clock), threads)
+        wrong = _first_wrong(expected, files, _until(stopped, within(deadline_seconds, clock)), threads)
     except (BadManifest, TooManyFiles) as error:
         return Mismatch("", str(error))
+    except _Stopped:
+        return Unfinished("The comparison was given up: nobody waits for it.")
     except DeadlinePassed:
         return Unfinished(f"The artefact's SHA-256 was not there after {deadline_seconds:g} seconds.")
     except OSError as error:
@@ -66,6 +69,19 @@ def verify(
     if wrong is not None:
         return Mismatch(wrong, differs(wrong).reason)
     return Verified(files=len(expected.files), bytes=expected.total_bytes, seconds=clock() - began)
+
+
+class _Stopped(Exception):
+    """Nobody wants to know any more."""
+
+
+def _until(stopped: Callable[[], bool], check: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        if stopped():
+            raise _Stopped
+        check()
+
+    return both
 
 
 def _first_wrong(

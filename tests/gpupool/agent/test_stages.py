@@ -1,7 +1,10 @@
 """Starts in stages: weights compared with their checksums, then loaded onto devices; and memory seen returned."""
 
+import asyncio
 import os
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
@@ -53,6 +56,49 @@ async def test_weights_that_are_not_those_that_were_admitted_are_not_loaded(web:
         copyfile(TINY, model)  # repaired: it is tried again, and loads
         ready = await web.until_state(wish.instance_id, "ready")
         assert ready.reason == ""
+
+
+async def test_who_compares_a_hundred_gigabytes_stops_at_once(web: FakeWeb, var_dir: Path) -> None:
+    model = var_dir / "model.gguf"
+    copyfile(TINY, model)
+    manifest = stated(make_manifest(model))
+    os.truncate(model, 100 << 30)  # of nothing, so that it takes no room
+    manifest["files"][0].update(bytes=100 << 30)
+    manifest["files"][0].pop("tree", None)
+    wish = a_row(model.as_uri(), manifest=manifest, verify_seconds=60.0)
+    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor())
+    await web.desire(wish)
+    async with running_agent(web, var_dir, timings=FAST):
+        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "compared" in f.reason)
+        await web.desire(msgspec.structs.replace(wish, state="stopped"))
+        begun = time.monotonic()
+        await web.until_state(wish.instance_id, "stopped")
+        await web.desire(other := a_row(model.as_uri(), manifest=manifest, verify_seconds=60.0))
+        await web.until(lambda: (f := web.fact(other.instance_id)) is not None and "compared" in f.reason)
+    threads.shutdown()  # an agent that ends waits for them too
+    assert time.monotonic() - begun < 5
+
+
+async def test_what_is_read_for_one_that_sleeps_ends_with_its_agent_and_is_taken_up_by_the_next(
+    web: FakeWeb, var_dir: Path
+) -> None:
+    model = var_dir / "model.gguf"
+    copyfile(TINY, model)
+    os.truncate(model, 100 << 30)
+    wish = a_row(model.as_uri(), state="asleep")
+    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor())
+    await web.desire(wish)
+    async with running_agent(web, var_dir, timings=FAST):
+        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "being read" in f.reason)
+    begun = time.monotonic()
+    threads.shutdown()
+    assert time.monotonic() - begun < 5
+    os.truncate(model, 1 << 20)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+    web.forget()
+    async with running_agent(web, var_dir, timings=FAST):
+        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "Its weights are" in f.reason)
+        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "being read" not in f.reason)
 
 
 @pytest.mark.shows("R104")
