@@ -1,5 +1,6 @@
 """The control API of placement: will it fit, and what would ease the pool. Nothing is changed by either."""
 
+import math
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -28,6 +29,7 @@ from gpupool.policies.version_needs import (
     PRIORITIES,
     STRATEGIES,
     TOPOLOGIES,
+    shape_fault,
 )
 from gpupool.reads.dry_run import Answer, Question, answer, of_version
 from gpupool.reads.estimates import Asked
@@ -45,6 +47,12 @@ _ASKED = {
 }
 """Fields of Asked by what they are called here."""
 _NEEDS = ("topology", "strategy", "gpu_tag", "priority", "share", "host_memory_bytes", "precision")
+
+
+def is_number(value: float) -> None:
+    """Neither bound of a field refuses what is no number."""
+    if not math.isfinite(value):
+        raise ValidationError("It is a number.")
 
 
 class DryRunSerializer(serializers.Serializer[Any]):
@@ -69,7 +77,7 @@ class DryRunSerializer(serializers.Serializer[Any]):
         required=False, min_value=1, max_value=LARGEST_BYTES, help_text="Of each device, instead of the estimate."
     )
     host_memory_bytes = serializers.IntegerField(required=False, min_value=0, max_value=LARGEST_BYTES)
-    share = serializers.FloatField(required=False, min_value=0.001, max_value=1)
+    share = serializers.FloatField(required=False, min_value=0.001, max_value=1, validators=(is_number,))
     whole_device = serializers.BooleanField(required=False)
     topology = serializers.ChoiceField(choices=TOPOLOGIES, required=False)
     strategy = serializers.ChoiceField(choices=STRATEGIES, required=False)
@@ -212,6 +220,8 @@ def question_of(values: dict[str, Any]) -> Question:
     if "isolation" in values:
         need = replace(need, isolation=_isolation(values["isolation"]))
     if "request_shape" in values:
+        if (found := shape_fault(values["request_shape"])) is not None:
+            raise ValidationError({found[0]: [found[1]]})
         need = replace(need, shape=shape_of(values["request_shape"]))
     if "tenant" in values:
         need = replace(need, tenant_id=_tenant(values["tenant"]))

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from gpupool.policies.version_needs import LARGEST_BYTES
+
 GPU_MEMORY: Final = "nvidia.com/gpu-memory"
 """No such resource exists upstream; people write it, so it is understood: memory of each GPU."""
 GPU_COUNTS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915")
 
-_QUANTITY: Final = re.compile(r"^(?P<number>\d{1,18}(?:\.\d{1,9})?)(?P<unit>[kKmMgGtT]?)(?P<binary>i?)[bB]?$")
+_QUANTITY: Final = re.compile(r"^(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)(?P<unit>[kKmMgGtT]?)(?P<binary>i?)[bB]?$")
 _STEPS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _MOST_DEVICES: Final = 64
 
@@ -49,8 +51,8 @@ def parse_resources(asked: Mapping[str, object]) -> Asked:
     for name, value in asked.items():
         if name == GPU_MEMORY:
             memory = parse_quantity(str(value))
-            if memory < 1:
-                raise ResourcesRefused(f"{GPU_MEMORY} is more than nothing.")
+            if not 1 <= memory <= LARGEST_BYTES:
+                raise ResourcesRefused(f"{GPU_MEMORY} is more than nothing, and no more than a device can have.")
         elif name in GPU_COUNTS:
             if devices is not None:
                 raise ResourcesRefused("An instance has GPUs of one vendor: name one of them.")
@@ -64,6 +66,6 @@ def parse_resources(asked: Mapping[str, object]) -> Asked:
 
 def _count(name: str, value: object) -> int:
     text = str(value).strip()
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= _MOST_DEVICES:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= _MOST_DEVICES:
         raise ResourcesRefused(f"{name} is a whole number from 1 to {_MOST_DEVICES}.")
     return int(text)

@@ -39,7 +39,7 @@ class VersionNeeds:
 
 def fault(needs: VersionNeeds, *, device_kind: str) -> tuple[str, str] | None:
     """The first field that makes no sense, and why, as a sentence."""
-    found = _number_fault(needs) or _word_fault(needs) or _shape_fault(needs.request_shape)
+    found = _number_fault(needs) or _word_fault(needs) or shape_fault(needs.request_shape)
     if found is not None:
         return found
     if device_kind == "cpu" and (needs.devices > 1 or needs.gpu_tag or needs.share is not None):
@@ -81,7 +81,8 @@ def _word_fault(needs: VersionNeeds) -> tuple[str, str] | None:
     return None
 
 
-def _shape_fault(shape: Mapping[str, Any]) -> tuple[str, str] | None:
+def shape_fault(shape: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What makes no sense of a request's shape, as `fault` says it."""
     for name, value in shape.items():
         if name == "precision":
             if value not in PRECISIONS:

@@ -240,3 +240,32 @@ def test_needs_of_a_version_reach_the_decision(operator: APIClient) -> None:
     told = ask(operator, version=str(version.pk))
     assert told["devices"][0]["code"] == "limit"
     assert ask(operator, version=str(version.pk), mem_limit_mb=65_536)["verdict"] == "fits"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"share": "nan"},
+        {"share": "inf"},
+        {"request_shape": {"batch": 10**400, "sequence_length": 10**400, "precision": "int4"}},
+        {"request_shape": {"batch": True, "sequence_length": 8}},
+        {"request_shape": {"batch": 1, "sequence_length": 8, "precision": {"x": 1}}},
+        {"resources": {"nvidia.com/gpu": "0" * 8 + "1" + "9" * 5000}},
+        {"resources": {"nvidia.com/gpu": "000000001999"}},
+        {"resources": {"nvidia.com/gpu-memory": "9" * 18 + "Ti"}},
+        {"resources": {"nvidia.com/gpu-memory": "٣g"}},
+        {"gpu_tag": "a\0b"},
+        {"isolation": {"mps": True, "mps_clients": 10**400}},
+        {"memory_bytes": 10**30},
+        {"devices": 10**30},
+        {"engine_args": {"n_ctx": 10**400}},
+        {"engine_args": {"n_ctx": [[[]]]}},
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_by_name(operator: APIClient, wrong: dict[str, Any]) -> None:
+    an_online_node(a_device("gpu-0", memory_bytes=80 * GIB))
+    Device.objects.update(name="NVIDIA A100-SXM4-80GB")
+    body = {"engine": "llamacpp", "artefact_uri": f"file://{TINY}", **wrong}
+    answered = operator.post("/api/placement/dry-run/", body, format="json")
+    assert answered.status_code == 400, answered.content
+    assert next(iter(wrong)) in answered.content.decode()
