@@ -85,14 +85,20 @@ def test_a_large_model_on_one_card(tmp_path: Path) -> None:
     assert made.cards[0].kv_cache == 80 * 8 * 128 * 8192 * 2 * 2
 
 
-@pytest.mark.parametrize(("name", "shape"), [("llama3_8b_disable_offload", LLAMA_3_8B)])
-def test_nothing_on_cards(tmp_path: Path, name: str, shape: Shape) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape", "kv_cache"),  # layers x 8 heads x 128 numbers x 8,192 tokens x 2 bytes x keys and values
+    [
+        ("llama3_8b_disable_offload", LLAMA_3_8B, 32 * 8 * 128 * 8192 * 2 * 2),
+        ("llama3_70b_disable_offload", LLAMA_3_70B, 80 * 8 * 128 * 8192 * 2 * 2),
+    ],
+)
+def test_nothing_on_cards(tmp_path: Path, name: str, shape: Shape, kv_cache: int) -> None:
     """Theirs leaves out the weights, which are mapped from the file; what is besides them is compared."""
     (item,) = sample(name)
     made = of(tmp_path, shape, Q4_0, context=8192, on_cards=False)
     assert made.cards == ()
     assert made.host.weights == made.file_bytes
-    assert made.host.kv_cache == 1_073_741_824
+    assert made.host.kv_cache == kv_cache
     assert made.host.total - made.host.weights > item["ram"]["nonuma"]
 
 
