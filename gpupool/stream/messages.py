@@ -146,7 +146,6 @@ class DesiredInstance(msgspec.Struct, frozen=True, kw_only=True):
     manifest: dict[str, Any] = {}  # policies.manifest: what weights.verify checks before a load; empty: nothing
     verify_seconds: float = 90.0
     device_seconds: float | None = None  # from the start to loaded; None: the agent's own
-    kv_bytes: int | None = None  # of the estimate: how much of memory_bytes is KV cache
 
 
 class DeviceAction(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,7 +85,7 @@ def _cache(run: Run, *, cards: int = 1) -> CachePlan:
     tokens = kv_cache.padded(run.context) if run.by_layer else run.context
     return CachePlan(
         tokens=tokens,
-        sequences=run.sequences,
+        sequences=run.kept,
         key_type=run.key_type,
         value_type=run.value_type,
         batch=run.step_tokens,

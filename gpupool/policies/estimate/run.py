@@ -21,6 +21,7 @@ class Run:
     engine: str
     context: int  # tokens that the cache holds, of all sequences together
     sequences: int  # decoded at the same time
+    kept: int  # whose tokens `context` is: of each a window keeps its own
     step_tokens: int  # of one physical batch
     by_layer: bool
     flash_attention: bool
@@ -89,9 +90,11 @@ def _llamacpp(
         notes.append(f"The model was made for {model_context} tokens; the cache is counted for {tokens}.")
     layers = _number(args, "n_gpu_layers", least=-1)
     batch = _number(args, "n_batch") or _LLAMACPP_BATCH
+    slots = _number(args, "n_parallel") or 2
     return {
         "context": tokens,
-        "sequences": _number(args, "n_parallel") or 2,
+        "sequences": slots,
+        "kept": slots,
         "step_tokens": min(tokens, _number(args, "n_ubatch") or 512, batch),
         "by_layer": True,
         "flash_attention": flash_attention,
@@ -122,6 +125,7 @@ def _paged(
     return {
         "context": length * kept,
         "sequences": slots,
+        "kept": kept,
         "step_tokens": _number(args, step_of) or defaults[engine],
         "by_layer": False,
         "flash_attention": True,

@@ -177,6 +177,46 @@ def test_a_batch_keeps_so_many_sequences() -> None:
     assert "one sequence" in read_run("vllm", {"max_model_len": 2048}).notes[0]
 
 
+MISTRAL_7B = {
+    "model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000, "sliding_window": 4096,
+    "max_position_embeddings": 32768,
+}  # fmt: skip
+MIXTRAL = {**MISTRAL_7B, "model_type": "mixtral", "sliding_window": None, "num_local_experts": 8}
+GEMMA_2_9B = {
+    "model_type": "gemma2", "hidden_size": 3584, "num_hidden_layers": 42, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "head_dim": 256, "intermediate_size": 14336, "vocab_size": 256000,
+    "sliding_window": 4096, "max_position_embeddings": 8192,
+}  # fmt: skip
+QWEN_2_5_7B = {
+    "model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+    "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064, "sliding_window": 131072,
+    "use_sliding_window": False, "max_position_embeddings": 32768,
+}  # fmt: skip
+
+
+@pytest.mark.shows("P3")
+@pytest.mark.parametrize(
+    ("config", "args", "batch", "cache"),
+    [
+        (MISTRAL_7B, {}, 1, 32 * 8 * 256 * 2 * (4096 + 8192)),  # a window, and what one step writes beyond it
+        (MISTRAL_7B, {"max_num_batched_tokens": 2048}, 4, 32 * 8 * 256 * 2 * (4 * 4096 + 2048)),
+        (MIXTRAL, {}, 1, 4 * GIB),
+        (GEMMA_2_9B, {"max_num_batched_tokens": 512}, 1, 21 * 8 * 512 * 2 * (8192 + 4096 + 512)),
+        (QWEN_2_5_7B, {}, 1, 57_344 * 32_768),
+        (QWEN_2_5_7B, {"kv_cache_dtype": "fp8"}, 1, 57_344 * 32_768 // 2),
+        (DEEPSEEK_V3, {}, 1, 61 * 576 * 2 * 163_840),
+    ],
+)
+def test_caches_of_published_models_by_hand(
+    config: dict[str, object], args: dict[str, object], batch: int, cache: int
+) -> None:
+    """A paged cache for `batch` sequences of full length; slots that are not counted keep no window either."""
+    architecture = from_config(config)
+    run = read_run("vllm", args, model_context=architecture.context_length, batch=batch)
+    assert estimate(architecture, evenly(16 * GIB, architecture.layers), run).cards[0].kv_cache == cache
+
+
 def test_an_engine_that_is_only_attached_is_not_estimated() -> None:
     with pytest.raises(CannotEstimate, match="does not start ollama"):
         read_run("ollama", {})
