@@ -3,6 +3,7 @@
 DRF's fields take what can be turned into what they want, as forms need it: 3 for "3", "no" for false.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -65,6 +66,9 @@ def _unfit(data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
             part, depth = parts.pop()
             if isinstance(part, str) and not _can_be_stored(part):
                 yield name, ["It has a character that is no text: half of a surrogate pair, or NUL."]
+                break
+            if isinstance(part, float) and not math.isfinite(part):
+                yield name, ["It has a number that is larger than any that can be kept."]
                 break
             if isinstance(part, (Mapping, list)) and depth > _DEEPEST:
                 yield name, [f"It is nested more than {_DEEPEST} deep."]

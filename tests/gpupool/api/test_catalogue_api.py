@@ -102,6 +102,8 @@ def test_an_incomplete_card_is_kept_in_a_draft_and_says_what_it_lacks(operator: 
         (b"[1]", "application/json", 400),
         (b'{"model": "\\u0000"}', "application/json", 400),
         (b'{"\\u0000": 1}', "application/json", 400),
+        (b'{"x": 1e400}', "application/json", 400),
+        (b'{"x": [{"y": -1e400}]}', "application/json", 400),
         (b'{"\\ud800": "\\ud800"}', "application/json", 400),
         (b"a=1", "application/x-www-form-urlencoded", 415),
     ],
