@@ -93,6 +93,7 @@ class Groups:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
+        self._killed: dict[UUID, int] = {}  # as counted when the group was made, or found from an earlier start
 
     def make(self, instance_id: UUID, limits: Limits) -> Path:
         """The instance's group, with its limits set. Raises GroupRefused."""
@@ -104,6 +105,7 @@ class Groups:
             self._hand_on(base, cpu=limits.cpu_cores is not None)
             folder = base / f"{_PREFIX}{instance_id}"
             folder.mkdir(exist_ok=True)
+            self._killed[instance_id] = _event(folder / "memory.events", "oom_kill")
             hard, pressed = host_limits(limits.host_bytes)
             _write(folder / "memory.max", str(hard))
             _write(folder / "memory.high", str(pressed))
@@ -128,7 +130,7 @@ class Groups:
         folder = self.find(instance_id)
         if folder is None:
             return ""
-        kills = _event(folder / "memory.events", "oom_kill")
+        kills = _event(folder / "memory.events", "oom_kill") > self._killed.pop(instance_id, 0)
         with contextlib.suppress(OSError):
             if (folder / "cgroup.kill").exists():
                 _write(folder / "cgroup.kill", "1")

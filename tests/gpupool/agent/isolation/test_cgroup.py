@@ -99,6 +99,19 @@ def test_what_the_kernel_ended_for_memory_is_said_and_the_group_is_killed(tmp_pa
     assert groups.remove(uuid4()) == ""
 
 
+def test_a_group_that_could_not_be_removed_does_not_blame_the_next_start(tmp_path: Path) -> None:
+    tree(tmp_path, handed_on="memory")
+    groups = Groups(tmp_path)
+    group = groups.make(INSTANCE, Limits(GIB))
+    (group / "memory.events").write_text("oom_kill 2\n")
+    assert groups.remove(INSTANCE)  # its files keep it there, as a process that is ending would
+    groups.make(INSTANCE, Limits(GIB))
+    assert groups.remove(INSTANCE) == ""
+    groups.make(INSTANCE, Limits(GIB))
+    (group / "memory.events").write_text("oom_kill 3\n")
+    assert "all of its claim" in groups.remove(INSTANCE)
+
+
 def test_an_engine_is_in_its_group_before_it_begins(tmp_path: Path) -> None:
     group = tmp_path / "group"
     group.mkdir()
