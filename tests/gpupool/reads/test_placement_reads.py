@@ -203,7 +203,7 @@ def test_what_is_bound_to_a_tenant_counts_as_the_tenants(acme: Tenant) -> None:
     ModelVersion.objects.filter(pk=own.pk).update(tenant_id=acme.pk)
     place_one(own, node)
     (quota,) = read_quotas(NOW)
-    assert (quota.quota_id, quota.held_devices, quota.held_bytes) == (limit.pk, {device.pk}, 6 * GIB)
+    assert (quota.quota_id, quota.held_devices, quota.held_bytes) == (limit.pk, frozenset({device.pk}), 6 * GIB)
     assert {claim.tenant_id for claim in read_devices()[0].claims} == {acme.pk}
     assert set(Lease.objects.values_list("tenant_id", flat=True)) == {acme.pk}
 
