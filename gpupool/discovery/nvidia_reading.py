@@ -103,5 +103,4 @@ def short_address(bus_id: str) -> str | None:
     domain, _, rest = bus_id.strip().lower().partition(":")
     if not rest:
         return None
-    kept = domain[-4:] if set(domain[:-4]) <= {"0"} else domain  # beyond 16 bits where a hypervisor made it up
-    return f"{kept.rjust(4, '0')}:{rest}"
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"  # of more than four where it is beyond 16 bits

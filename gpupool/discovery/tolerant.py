@@ -134,7 +134,7 @@ def pci_address(value: object) -> str:
     if match is None:
         return ""
     domain, bus, device, function = match.groups()
-    return f"{(domain or '0000')[-4:].rjust(4, '0')}:{bus}:{device}.{function or '0'}".lower()
+    return f"{(domain or '').lstrip('0').rjust(4, '0')}:{bus}:{device}.{function or '0'}".lower()
 
 
 def mappings(value: object) -> Iterator[Mapping[str, object]]:

@@ -86,7 +86,7 @@ def test_bandwidths_of_links() -> None:
 @pytest.mark.parametrize(
     ("told", "short"),
     [("00000000:17:00.0", "0000:17:00.0"), ("0000:0A:00.0", "0000:0a:00.0"), ("00001580:00:00.0", "1580:00:00.0"),
-     ("10000:01:00.0", "10000:01:00.0"), ("", None)],
+     ("10000:01:00.0", "10000:01:00.0"), ("00010000:01:00.0", "10000:01:00.0"), ("", None)],
 )  # fmt: skip
 def test_addresses_are_written_as_the_kernel_does(told: str, short: str | None) -> None:
     assert short_address(told) == short

@@ -172,3 +172,12 @@ async def test_beside_a_command_that_cannot_be_killed_no_other_is_started(
     tool.clock.advance(61)
     await tool.source.probe()
     assert len(started) == 2
+
+
+@pytest.mark.shows("P17")
+def test_a_figure_of_memory_in_common_is_not_offered_beside_the_hosts(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(f"MemTotal: {128 << 20} kB\nMemAvailable: {100 << 20} kB\n")
+    gpu = GpuReading(index=0, uuid="GPU-a", name="NVIDIA GB10", memory_bytes=128 * GIB, memory_used_bytes=GIB)
+    (device,) = devices(NvmlReading(gpus=[gpu]), node_id=NODE, root=tmp_path)
+    assert (device.memory_bytes, device.memory_used_bytes) == (96 * GIB, GIB)  # the CPU's part is the rest

@@ -76,6 +76,7 @@ def test_words_that_say_nothing_are_empty() -> None:
     [
         ("0000:1E:00.0", "0000:1e:00.0"), ("00000000:17:00.0", "0000:17:00.0"), ("9b:00.0", "0000:9b:00.0"),
         ("PCI:0000:9b:00", "0000:9b:00.0"), ("000d:00:00", "000d:00:00.0"), ("N/A", ""), (None, ""),
+        ("10000:01:00.0", "10000:01:00.0"), ("00010001:01:00.0", "10001:01:00.0"),
     ],
 )  # fmt: skip
 def test_pci_addresses_are_written_as_the_kernel_writes_them(text: object, address: str) -> None:
