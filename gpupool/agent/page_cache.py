@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from gpupool.weights.files import TooManyFiles, files_of
+from gpupool.weights.files import UnfitFolder, files_of
 
 _BLOCK_BYTES: Final = 4 * 1024 * 1024
 _CACHESTAT: Final = 451  # Linux 6.5, on every architecture
@@ -26,7 +26,7 @@ def weight_files(path: Path) -> list[Path]:
     """The files of an artefact; empty when they cannot be listed."""
     try:
         return list(files_of(path).values())
-    except (OSError, TooManyFiles):
+    except (OSError, UnfitFolder):
         return []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpupool.weights.files import TooManyFiles, files_of
+from gpupool.weights.files import UnfitFolder, files_of
 
 
 def fingerprint(path: Path, manifest: Mapping[str, Any]) -> str:
@@ -17,6 +17,6 @@ def fingerprint(path: Path, manifest: Mapping[str, Any]) -> str:
         for name, file in files_of(path).items():
             about = file.stat()
             digest.update(f"{name}|{about.st_size}|{about.st_mtime_ns}|{about.st_ino}|{about.st_dev}\n".encode())
-    except (OSError, TooManyFiles):
+    except (OSError, UnfitFolder):
         return ""
     return digest.hexdigest()

@@ -11,7 +11,7 @@ FOLDER_MARK: Final = "config.json"  # an artefact that is a model's folder is na
 _SPLIT: Final = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf")
 
 
-class TooManyFiles(ValueError):
+class UnfitFolder(ValueError):
     """A folder that is no model's; the message is a sentence."""
 
 
@@ -30,8 +30,9 @@ def files_of(path: Path) -> dict[str, Path]:
     """Every file of the artefact by its path within it, in order.
 
     A folder's files are all that are not hidden (their names begin with a dot: what downloaders leave); links to
-    files count as files, links to folders are not followed. A GGUF in parts is all parts.
-    Raises FileNotFoundError, OSError, TooManyFiles.
+    files count as files. A link to a folder is refused: an engine would follow it, and nobody would have looked at
+    what is there. A GGUF in parts is all parts.
+    Raises FileNotFoundError, OSError, UnfitFolder.
     """
     split = _SPLIT.fullmatch(path.name)
     if split:
@@ -45,13 +46,15 @@ def files_of(path: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for parent, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if linked := next((name for name in folders if (Path(parent) / name).is_symlink()), None):
+            raise UnfitFolder(f"{Path(parent) / linked} is a link to a folder: put the folder itself there.")
         for name in names:
             file = Path(parent) / name
             if name.startswith(".") or (not file.is_file() and not file.is_symlink()):
                 continue
             found[file.relative_to(folder).as_posix()] = file
             if len(found) > MOST_FILES:
-                raise TooManyFiles(f"{folder} has more than {MOST_FILES} files, so it is not a model's folder.")
+                raise UnfitFolder(f"{folder} has more than {MOST_FILES} files, so it is not a model's folder.")
     return dict(sorted(found.items()))
 
 

@@ -98,7 +98,7 @@ def hasher(
 
 
 def make_manifest(path: Path, *, chunk_bytes: int = CHUNK_BYTES, threads: int | None = None) -> Manifest:
-    """Both digests of every file of the artefact at `path`. Raises OSError, TooManyFiles."""
+    """Both digests of every file of the artefact at `path`. Raises OSError, UnfitFolder."""
     files = files_of(path)
     with hasher(threads=threads, chunk_bytes=chunk_bytes) as pool:
         plain = pool.plain(list(files.values()))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpupool.weights.files import files_of
+from gpupool.weights.files import UnfitFolder, files_of
 from gpupool.weights.gguf import GgufModel, read_part
 from gpupool.weights.safetensors import INDEX_FILE, BadSafetensors, Header, Index, read_header, read_index
 
@@ -35,7 +35,10 @@ def check_headers(path: Path) -> Checked | None:
 
     Raises HeaderRefused, and OSError where a file cannot be read. Reads megabytes at most; blocks.
     """
-    files = files_of(path)
+    try:
+        files = files_of(path)
+    except UnfitFolder as error:
+        raise HeaderRefused(str(error)) from error
     if not files:
         raise HeaderRefused(f"There are no files of a model at {path}.")
     try:

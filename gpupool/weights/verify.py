@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpupool.policies.manifest import BadManifest, Manifest, compare_names, differs, read_manifest
-from gpupool.weights.files import TooManyFiles, files_of
+from gpupool.weights.files import UnfitFolder, files_of
 from gpupool.weights.hashing import DeadlinePassed, hasher, within
 
 VERIFY_SECONDS: Final = 90.0
@@ -58,7 +58,7 @@ def verify(
         if differences := compare_names(expected, {name: file.stat().st_size for name, file in files.items()}):
             return Mismatch(differences[0].path, differences[0].reason)
         wrong = _first_wrong(expected, files, _until(stopped, within(deadline_seconds, clock)), threads)
-    except (BadManifest, TooManyFiles) as error:
+    except (BadManifest, UnfitFolder) as error:
         return Mismatch("", str(error))
     except _Stopped:
         return Unfinished("The comparison was given up: nobody waits for it.")

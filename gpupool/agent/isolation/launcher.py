@@ -31,7 +31,7 @@ from gpupool.policies.isolation import (
     refusals,
 )
 from gpupool.stream.messages import DesiredInstance
-from gpupool.weights.files import TooManyFiles
+from gpupool.weights.files import UnfitFolder
 
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the kernel's
 _PIPES: Final = "/tmp/nvidia-mps"  # noqa: S108  # the default of MPS
@@ -81,7 +81,7 @@ class Isolator:
             if asked.cgroup:
                 limits = Limits(host_bytes(row, devices), asked.cpu_cores)
                 argv = (*ENTER, str(self.groups.make(row.instance_id, limits)), *argv)
-        except (GroupRefused, NodesUnknown, TooManyFiles) as error:
+        except (GroupRefused, NodesUnknown, UnfitFolder) as error:
             raise CannotIsolate(str(error), retry=True) from error
         except OSError as error:
             raise CannotIsolate(f"Its sandbox cannot be made: {error.strerror}.", retry=True) from error

@@ -57,7 +57,7 @@ def program_paths(code: Path) -> tuple[Path, ...]:
 def artefact_mounts(model: Path) -> tuple[tuple[Path, Path], ...]:
     """The version's own files and nothing beside them: (what is shown, where), in the words of its command line.
 
-    Raises weights.files.TooManyFiles, or OSError.
+    Raises weights.files.UnfitFolder, or OSError.
     """
     if model.is_dir() or model.name == FOLDER_MARK:
         folder = model if model.is_dir() else model.parent

@@ -12,7 +12,7 @@ from gpupool.agent.artefacts import ArtefactMissing, ArtefactUriRefused, locate
 from gpupool.policies.adapter import BadAdapter
 from gpupool.policies.manifest import canonical
 from gpupool.training.folders import check_adapter
-from gpupool.weights.files import TooManyFiles, files_of
+from gpupool.weights.files import UnfitFolder, files_of
 from gpupool.weights.hashing import hasher, make_manifest, workers
 from gpupool.weights.headers import HeaderRefused, check_headers
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
                 check_headers(path)
                 # These very bytes are what is signed: they end with one line's end.
                 self.stdout.write(canonical(make_manifest(path)).decode(), ending="")
-        except (ArtefactMissing, ArtefactUriRefused, BadAdapter, HeaderRefused, TooManyFiles) as error:
+        except (ArtefactMissing, ArtefactUriRefused, BadAdapter, HeaderRefused, UnfitFolder) as error:
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"{error.filename or options['artefact']} cannot be read: {error.strerror}.") from error

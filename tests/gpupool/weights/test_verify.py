@@ -24,6 +24,7 @@ from gpupool.policies.manifest import (
 )
 from gpupool.weights.files import files_of, mounts_of
 from gpupool.weights.hashing import hasher, make_manifest
+from gpupool.weights.headers import HeaderRefused, check_headers
 from gpupool.weights.verify import Mismatch, Unfinished, Verified, verify
 
 CHUNK = 64 << 10
@@ -59,6 +60,17 @@ def test_both_digests_are_what_they_are_said_to_be(folder: Path, threads: int) -
 
 def test_a_folder_is_named_by_its_configuration_too(folder: Path) -> None:
     assert files_of(folder) == files_of(folder / "config.json")
+
+
+def test_a_link_to_a_folder_hides_nothing_from_the_manifest(folder: Path, tmp_path: Path) -> None:
+    manifest = make_manifest(folder)
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "sub" / "more").symlink_to(tmp_path / "elsewhere")
+    found = verify(folder, manifest)
+    assert isinstance(found, Mismatch)
+    assert "is a link to a folder" in found.reason
+    with pytest.raises(HeaderRefused, match="is a link to a folder"):
+        check_headers(folder)
 
 
 @pytest.mark.shows("R144")
