@@ -10,6 +10,7 @@ from uuid import UUID
 import structlog
 from asgiref.sync import sync_to_async
 from django.db import Error, close_old_connections
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from core.clock import Clock
 from core.epochs import Section, current_epoch
@@ -112,6 +113,8 @@ class Controller:
             try:
                 return await settle_base(self._store)
             except (Error, StoreUnavailable) as error:
+                if isinstance(error.__cause__, (UndefinedTable, UndefinedColumn)):
+                    raise error.__cause__ from error  # no waiting makes it migrated
                 logger.warning("controller_cannot_see", error=str(error))
                 await asyncio.sleep(self._poll_seconds)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from psycopg.errors import UndefinedTable
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from core.clock import SystemClock
 from core.env import SettingsError
@@ -31,9 +31,10 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         try:
             asyncio.run(_run())
-        except UndefinedTable as error:
+        except (UndefinedTable, UndefinedColumn) as error:
             raise CommandError(
-                "The database has no tables of Gatehouse's yet: run `make up`, or `manage.py migrate` first."
+                "The database lacks tables that this version of Gatehouse needs: "
+                "run `make up`, or `manage.py migrate` first."
             ) from error
 
 
