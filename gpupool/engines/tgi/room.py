@@ -22,6 +22,7 @@ ROOM: Final = Engine(
     counters=parse_token_counters,
     extra_ports=1,
     device_seconds=600.0,  # graphs are captured while it loads
+    torch=True,  # its shards; the router and the launcher do not listen, and are not signalled
 )
 
 GENERATE: Final = Engine(
