@@ -72,6 +72,7 @@ def one_of_everything() -> Rows:
     addresses = {
         "slug": tenant.slug,
         "name": "vllm",
+        "code": "79",  # NVIDIA's catalogue answers it
         "month": f"{timezone.now():%Y-%m}",
         "key_id": str(key.pk),
         "user_id": str(member.pk),
