@@ -95,7 +95,9 @@ class _Look:
         open_ones = [a for a in self._of(device) if a.state in OPEN]
         if any(STRENGTH[a.remedy] < STRENGTH[wanted] and a.state is Standing.RUNNING for a in open_ones):
             return Held(events, f"{reason} A weaker action is running; it is waited for.")
-        remedy, how = self._rung(device, wanted)
+        # That an engine outgrew its lease is no fault of the device's, however often it does.
+        own_doing = bool(asking) and all(f.event.kind == "evicted" for f in asking)
+        remedy, how = (wanted, "") if own_doing and wanted is Remedy.REBUILD else self._rung(device, wanted)
         return self._bounded(device, remedy, f"{reason}{how}", events, asking, open_ones, noted)
 
     def _wanted(self, device: DeviceState, asking: Sequence[Finding]) -> tuple[Remedy, str]:
@@ -123,11 +125,22 @@ class _Look:
             stronger = attempt.state is Standing.DONE and STRENGTH[attempt.remedy] >= STRENGTH[wanted]
             if stronger and attempt.remedy not in TAKES_OUT and told <= over + self._rules.settle:
                 return f"It is the aftermath of what was just done ({attempt.remedy})."
+        if wanted in HARDWARE and self._restarted(device.node_id, asking):
+            return "Its node was restarted since."
         if device.isolation is Isolation.NOT or wanted not in HARDWARE | TAKES_OUT:
             return None
         if device.isolation is Isolation.HEALING and self._may_go_on(device, wanted):
             return None
         return "The device is taken out already."
+
+    def _restarted(self, node_id: UUID, asking: Sequence[Finding]) -> bool:
+        """Whether all of this was told before a restart of the node was over: it was one for all its devices."""
+        told = max((f.event.at for f in asking), default=float("inf"))
+        return any(
+            a.node_id == node_id and a.remedy is Remedy.REBOOT and a.state is Standing.DONE and a.ended_at is not None
+            and told <= a.ended_at + self._rules.settle
+            for a in self._world.attempts
+        )  # fmt: skip
 
     def _may_go_on(self, device: DeviceState, wanted: Remedy) -> bool:
         """Whether more may be tried with a device that healing took out itself."""
@@ -250,12 +263,13 @@ class _Look:
         )
 
     def _failed(self, device: DeviceState) -> Attempt | None:
-        """Its last action, where it failed and nothing followed."""
+        """Its last action, where it failed and nothing followed; one that was given back since begins anew."""
         own = self._of(device)
         last = own[-1] if own else None
         if last is None or last.state is not Standing.FAILED or last.remedy is Remedy.CLEAR_CACHE:
             return None
-        return last if device.isolation is not Isolation.PERSON else None
+        given_back = device.isolation is Isolation.NOT and last.remedy in HARDWARE | {Remedy.END_PROCESSES}
+        return None if given_back or device.isolation is Isolation.PERSON else last
 
     def _spent(self, node_id: UUID, remedy: Remedy) -> bool:
         family = RESETS if remedy in RESETS else frozenset({remedy})

@@ -36,6 +36,7 @@ class Rules:
     growth_bytes: int = 500_000_000
     calm_samples: int = 30  # below the line so long, and its cap is lifted
     signal_every: int = 10  # samples between two signals to the same instance
+    ending_samples: int = 30  # so long one that goes is waited for, before another goes in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class Watch:
     history: tuple[int, ...] = ()  # the newest SAMPLES + 1 uses
     since_signal: int | None = None  # samples since it was signalled; None: it was not
     shed: bool = False
+    going: int = 0  # samples for which it still counts as one that goes: its memory is waited for
     peak_bytes: int = 0
 
 
@@ -141,26 +143,38 @@ def look(samples: Sequence[Sample], watches: dict[tuple[UUID, str], Watch], rule
     steps: list[Step] = []
     uses: list[Use] = []
     evicted: set[UUID] = set()
+    present = {(sample.instance_id, sample.device_id) for sample in samples}
     for sample in samples:
         key = (sample.instance_id, sample.device_id)
         before = watches.get(key, Watch())
         share = measured_share(sample)
         if share is None or sample.used_bytes is None:
-            kept[key] = replace(before, above=0, calm=0, history=())
+            kept[key] = replace(before, above=0, calm=0, history=(), going=max(0, before.going - 1))
             uses.append(Use(sample.instance_id, sample.device_id, None, 0, None, GuardState.WELL))
             continue
         watch = _seen(before, sample.used_bytes, share, rules)
         state, step, watch = _step(sample, watch, share, rules)
         if step is not None:
             steps.append(step)
-        victim = _victim(sample, watch, share, samples, rules)
-        if victim is not None and victim.instance_id not in evicted:
-            evicted.add(victim.instance_id)
-            steps.append(victim)
+        waited_for = any(
+            w.going and device == sample.device_id and (one, device) in present for (one, device), w in watches.items()
+        )
+        victim = None if waited_for else _victim(sample, watch, share, samples, rules)
+        if victim is not None:
+            watch = replace(watch, history=())  # what it grew by has had its answer
+            if victim.instance_id not in evicted:
+                evicted.add(victim.instance_id)
+                steps.append(victim)
         kept[key] = watch
         used, over = clamped(sample.used_bytes, sample.lease_bytes)
         uses.append(Use(sample.instance_id, sample.device_id, used, over, share, GuardState.OVER if over else state))
-    uses = [replace(use, state=GuardState.EVICTED) if use.instance_id in evicted else use for use in uses]
+    kept = {
+        key: replace(watch, going=rules.ending_samples, history=()) if key[0] in evicted else watch
+        for key, watch in kept.items()
+    }
+    uses = [
+        replace(use, state=GuardState.EVICTED) if kept[use.instance_id, use.device_id].going else use for use in uses
+    ]
     return Look(tuple(steps), tuple(uses), kept)
 
 
@@ -172,6 +186,7 @@ def _seen(before: Watch, used: int, share: float, rules: Rules) -> Watch:
         calm=0 if above else before.calm + 1,
         history=(*before.history, used)[-(SAMPLES + 1) :],
         since_signal=None if before.since_signal is None else before.since_signal + 1,
+        going=max(0, before.going - 1),
         peak_bytes=max(before.peak_bytes, used),
     )
 

@@ -1,7 +1,9 @@
 """The way back of devices that healing took out, and why one is still out. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from uuid import UUID
 
+from gpupool.policies.findings import Event, find, near
 from gpupool.policies.healing_world import (
     OPEN,
     Attempt,
@@ -14,11 +16,22 @@ from gpupool.policies.healing_world import (
     World,
 )
 from gpupool.policies.remedy import RESETS, TAKES_OUT, Remedy
-from gpupool.policies.xid import Verb, recovery_verb
+from gpupool.policies.xid import Rule, Verb, recovery_verb
 
 
-def why_out(device: DeviceState, attempts: Sequence[Attempt], rules: Rules, *, now: float) -> str | None:
-    """Why a device that is taken out stays so; None once healing gives it back by itself."""
+def last_error(events: Sequence[Event], overrides: Mapping[int, Rule]) -> float | None:
+    """When one device told last of what asks for something; corrected errors and records of repairs do not."""
+    asked = (e for e in events if e.kind != "evicted" and find(e, near(e, events), overrides).remedy is not Remedy.NOTE)
+    return max((event.at for event in asked), default=None)
+
+
+def why_out(
+    device: DeviceState, attempts: Sequence[Attempt], rules: Rules, *, now: float, erred_at: float | None = None
+) -> str | None:
+    """Why a device that is taken out stays so; None once healing gives it back by itself.
+
+    `erred_at` is when its last error was told, see `last_error`.
+    """
     match device.isolation:
         case Isolation.NOT:
             return "It is not taken out."
@@ -46,7 +59,8 @@ def why_out(device: DeviceState, attempts: Sequence[Attempt], rules: Rules, *, n
         a.remedy in RESETS and a.state is Standing.DONE and (a.ended_at or a.at) >= out_at for a in own
     )
     needed = rules.proven_probation if proven else rules.probation
-    last = max([out_at, *((a.ended_at or a.at) for a in own if a.state is not Standing.DRY_RUN)])
+    ends = ((a.ended_at or a.at) for a in own if a.state is not Standing.DRY_RUN)
+    last = max([out_at, out_at if erred_at is None else erred_at, *ends])
     if now - last < needed:
         return f"It is watched for {needed:g} s without an error before it comes back."
     return None
@@ -54,15 +68,20 @@ def why_out(device: DeviceState, attempts: Sequence[Attempt], rules: Rules, *, n
 
 def give_back(world: World, decisions: Sequence[Decision], rules: Rules) -> tuple[GiveBack, ...]:
     touched = {d.device_id for d in decisions}
-    noisy = {
-        e.device_id
-        for e in [*world.events, *world.recent]
-        if world.now - e.at < rules.proven_probation and e.kind in ("xid", "code", "ecc", "remap", "lost")
-    }
+    out = [d for d in world.devices if d.isolation is Isolation.HEALING and d.device_id not in touched]
+    told: dict[UUID, list[Event]] = {device.device_id: [] for device in out}
+    for event in [*world.recent, *world.events]:
+        if event.device_id in told:
+            told[event.device_id].append(event)
     return tuple(
         GiveBack(device.device_id, "No new error was seen, and its driver says that it is well.")
-        for device in world.devices
-        if device.isolation is Isolation.HEALING
-        and device.device_id not in touched | noisy
-        and why_out(device, world.attempts, rules, now=world.now) is None
+        for device in out
+        if why_out(
+            device,
+            world.attempts,
+            rules,
+            now=world.now,
+            erred_at=last_error(told[device.device_id], world.overrides),
+        )
+        is None
     )

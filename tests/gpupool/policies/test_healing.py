@@ -128,11 +128,36 @@ def test_an_error_that_comes_back_goes_up_rung_by_rung(done: list[Remedy], follo
 
 
 def test_a_failed_action_is_followed_by_the_next_without_a_new_error() -> None:
-    failed = an_attempt(Remedy.RESET, Standing.FAILED)
-    assert only(look(attempts=(failed,))).remedy is Remedy.REBOOT
-    assert not look(attempts=(failed, an_attempt(Remedy.REBOOT, Standing.PENDING, at=NOW - 1, number=2))).decisions
-    memory = an_attempt(Remedy.END_PROCESSES, Standing.FAILED)
-    assert only(look(devices=(a_device(shared=True),), attempts=(memory,))).remedy is Remedy.ISOLATE
+    failed, out = (
+        an_attempt(Remedy.RESET, Standing.FAILED),
+        a_device(isolation=Isolation.HEALING, isolated_at=NOW - 300),
+    )
+    assert only(look(devices=(out,), attempts=(failed,))).remedy is Remedy.REBOOT
+    begun = an_attempt(Remedy.REBOOT, Standing.PENDING, at=NOW - 1, number=2)
+    assert not look(devices=(out,), attempts=(failed, begun)).decisions
+
+
+@pytest.mark.shows("P15")
+@pytest.mark.parametrize("remedy", [Remedy.RESET, Remedy.REBOOT, Remedy.END_PROCESSES])
+def test_a_device_that_was_given_back_is_not_taken_out_again_for_what_failed_before(remedy: Remedy) -> None:
+    assert not look(devices=(a_device(),), attempts=(an_attempt(remedy, Standing.FAILED),)).decisions
+
+
+def test_one_restart_of_a_node_is_enough_for_all_its_devices() -> None:
+    done = an_attempt(Remedy.REBOOT, device=UUID(int=50), at=NOW - 300, ended_at=NOW - 10)
+    plan = look(an_event(79, at=NOW - 299), attempts=(done,))
+    assert not plan.decisions
+    assert "restarted since" in plan.noted[0].reason
+    assert only(look(an_event(79, at=NOW), attempts=(replace(done, ended_at=NOW - 60),))).remedy is Remedy.ISOLATE
+    of_another = replace(done, node_id=UUID(int=77), at=NOW - 700)
+    assert only(look(an_event(79, at=NOW - 299), attempts=(of_another,))).remedy is Remedy.REBOOT
+
+
+def test_an_engine_that_outgrew_its_lease_is_no_reason_to_reset_a_device() -> None:
+    often = tuple(an_attempt(Remedy.REBUILD, at=NOW - 900 + 60 * n, number=n) for n in range(5))
+    decision = only(look(an_event(kind="evicted", instance_id=str(ONE)), attempts=often))
+    assert (decision.remedy, decision.instances) == (Remedy.REBUILD, (ONE,))
+    assert only(look(an_event(4711, pid="71"), attempts=often)).remedy is Remedy.DRAIN_RESET
 
 
 def test_one_action_at_a_time_on_a_node() -> None:
@@ -260,6 +285,15 @@ def test_a_device_that_is_well_again_comes_back(
         assert said is not None
         assert why in said
         assert not plan.give_back
+
+
+@pytest.mark.parametrize(("code", "back"), [(48, False), (31, False), (63, True), (92, True)])
+def test_an_error_begins_the_watch_anew_and_what_asks_for_nothing_does_not(code: int, back: bool) -> None:
+    out = a_device(isolation=Isolation.HEALING, isolated_at=NOW - 5000, occupants=())
+    world = World(NOW, (), (an_event(code, at=NOW - 500),), (out,), ())
+    assert bool(decide(world, OFF).give_back) is back
+    later = replace(world, recent=(an_event(code, at=NOW - 601),))
+    assert decide(later, OFF).give_back
 
 
 def test_an_error_keeps_a_device_out() -> None:

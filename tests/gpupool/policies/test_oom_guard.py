@@ -92,6 +92,27 @@ def test_98_percent_and_growth_over_500_mb_in_three_samples_ends_the_lowest_prio
             assert {use.instance_id: use.state for use in seen.uses}[TWO] is GuardState.EVICTED
 
 
+def test_one_overload_ends_one_instance_and_the_next_goes_only_if_it_grows_on() -> None:
+    guard, ended = Guard(), []
+    for share in (0.92, 0.95, 0.97, 0.99, 0.99, 0.99, 0.99):  # 700 MB once
+        beside = [a_sample(0.1, TWO, priority=-2), a_sample(0.1, THREE, priority=-1)]  # they take their time to end
+        ended += [s.instance_id for s in guard.look(a_sample(share), *beside).steps if isinstance(s, Evict)]
+    assert ended == [TWO]
+    for share in (1.02, 1.06, 1.1, 1.14):  # and 500 MB more, with the first one gone
+        seen = guard.look(a_sample(share), a_sample(0.1, THREE, priority=-1))
+        ended += [s.instance_id for s in seen.steps if isinstance(s, Evict)]
+    assert ended == [TWO, THREE]
+
+
+def test_who_is_ending_is_not_ended_again_however_it_is_seen() -> None:
+    guard, ended = Guard(), []
+    for second in range(12):  # 300 MB each second
+        going = Sample(TWO, "gpu-0", LEASE, None if second > 4 else 1, priority=-2)
+        seen = guard.look(a_sample(0.92 + 0.03 * second), going, a_sample(0.1, THREE))
+        ended += [s.instance_id for s in seen.steps if isinstance(s, Evict)]
+    assert ended == [TWO]  # its memory has not come back yet: nobody else goes for that
+
+
 def test_of_equal_priority_the_one_that_grows_goes_and_nobody_on_another_device() -> None:
     guard = Guard()
     for share in (0.92, 0.95, 0.97, 0.99):
