@@ -215,11 +215,12 @@ class Snapshot:
 
         `through`: the epoch that the section stands at after this.
         """
-        self.remove(section, set(changed).difference(row.id for row in rows))
         if section == KEYS:
             self._unknown.clear()  # a new key may be one that was asked for before it was there
         for row in rows:
             self._put(row)
+        # What comes before what goes: whoever looks from another thread meanwhile finds one of them.
+        self.remove(section, set(changed).difference(row.id for row in rows))
         if through is not None:
             self.applied[section] = through
         self._changed(section)
@@ -248,23 +249,23 @@ class Snapshot:
             self.version += 1
 
     def _put(self, row: Row) -> None:
+        """In its place at once, never gone before it is there again: the DRF door looks from other threads."""
         match row:
             case KeyRow():
                 self._put_key(row)
             case TenantRow():
-                # In its place at once: the DRF door looks from other threads.
                 tenant_before = self._tenants.get(row.id)
                 self._tenants[row.id] = self._slugs[row.slug] = row
                 if tenant_before is not None and self._slugs.get(tenant_before.slug) is tenant_before:
                     del self._slugs[tenant_before.slug]
             case LimitRow():
-                self._forget_limit(row.id)
-                self._limits[row.id] = row
-                self._limits_of.setdefault(row.key_id or row.tenant_id, {})[row.id] = row
+                self._put_limit(row)
             case PriceRow():
-                self._forget_price(row.id)
+                price_before = self._prices.get(row.id)
+                if price_before is not None and price_before.model != row.model:
+                    self._forget_price(row.id)
                 self._prices[row.id] = row
-                others = self._prices_of.get(row.model, ())
+                others = [price for price in self._prices_of.get(row.model, ()) if price.id != row.id]
                 self._prices_of[row.model] = tuple(
                     sorted((*others, row), key=lambda price: price.effective_from, reverse=True)
                 )
@@ -274,16 +275,14 @@ class Snapshot:
                 if issuer_before is not None and self._issuer_names.get(issuer_before.issuer) is issuer_before:
                     del self._issuer_names[issuer_before.issuer]
             case ModelRow():
-                self._forget_model(row.id)
+                model_before = self._models.get(row.id)
                 self._models[row.id] = row
                 for name in (row.name, *row.aliases):
                     self._model_names[name] = row
+                if model_before is not None and model_before is not row:
+                    self._forget_names(model_before)
             case EndpointRow():
-                self._forget_endpoint(row.id)
-                self._endpoints[row.id] = row
-                if row.endpoint.tenant_id is not None:
-                    self._bound |= {row.model_id}
-                self._by_model[row.model_id] = (*self._by_model.get(row.model_id, ()), row.endpoint)
+                self._put_endpoint(row)
 
     def _put_key(self, row: KeyRow) -> None:
         previous = self._digests.get(row.id)
@@ -297,6 +296,28 @@ class Snapshot:
             _, oldest = self._keys.popitem(last=False)
             del self._digests[oldest.id]
 
+    def _put_limit(self, row: LimitRow) -> None:
+        before, owner = self._limits.get(row.id), row.key_id or row.tenant_id
+        if before is not None and (before.key_id or before.tenant_id) != owner:
+            self._forget_limit(row.id)
+        self._limits[row.id] = row
+        self._limits_of[owner] = {**self._limits_of.get(owner, {}), row.id: row}  # another one: somebody may read this
+
+    def _put_endpoint(self, row: EndpointRow) -> None:
+        before = self._endpoints.get(row.id)
+        if before is not None and before.model_id != row.model_id:
+            self._forget_endpoint(row.id)
+        self._endpoints[row.id] = row
+        if row.endpoint.tenant_id is not None:
+            self._bound |= {row.model_id}  # before it is there: nobody else's request may go to it
+        others = [e for e in self._by_model.get(row.model_id, ()) if e.instance_id != row.id]
+        self._by_model[row.model_id] = (*others, row.endpoint)
+        self._unbind(row.model_id)
+
+    def _unbind(self, model_id: UUID) -> None:
+        if model_id in self._bound and all(e.tenant_id is None for e in self._by_model.get(model_id, ())):
+            self._bound -= {model_id}
+
     def _limits_about(self, owner: UUID | None, model: str) -> list[LimitRow]:
         rows = self._limits_of.get(owner)
         return [] if rows is None else [row for row in rows.values() if not row.model or row.model == model]
@@ -305,8 +326,10 @@ class Snapshot:
         row = self._limits.pop(limit_id, None)
         if row is not None:
             owner = row.key_id or row.tenant_id
-            del self._limits_of[owner][limit_id]
-            if not self._limits_of[owner]:
+            left = {other: limit for other, limit in self._limits_of[owner].items() if other != limit_id}
+            if left:
+                self._limits_of[owner] = left
+            else:
                 del self._limits_of[owner]
 
     def _forget_price(self, price_id: UUID) -> None:
@@ -330,7 +353,12 @@ class Snapshot:
 
     def _forget_model(self, model_id: UUID) -> None:
         row = self._models.pop(model_id, None)
-        for name in () if row is None else (row.name, *row.aliases):
+        if row is not None:
+            self._forget_names(row)
+
+    def _forget_names(self, row: ModelRow) -> None:
+        """Those that are no other row's by now."""
+        for name in (row.name, *row.aliases):
             if self._model_names.get(name) is row:
                 del self._model_names[name]
 
@@ -343,5 +371,4 @@ class Snapshot:
             self._by_model[row.model_id] = left
         else:
             del self._by_model[row.model_id]
-        if row.endpoint.tenant_id is not None and all(e.tenant_id is None for e in left):
-            self._bound -= {row.model_id}
+        self._unbind(row.model_id)

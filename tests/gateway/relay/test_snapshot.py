@@ -1,5 +1,7 @@
 """The snapshot: what lookups find after loads, deltas and evictions."""
 
+import sys
+import threading
 from uuid import UUID, uuid4
 
 import msgspec
@@ -7,8 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.relay.plan import Endpoint
-from gateway.relay.rows import ENDPOINTS, GRANTS, KEYS, MODELS, EndpointRow, KeyRow, ModelRow, TenantRow
+from gateway.relay.rows import (
+    ENDPOINTS,
+    GRANTS,
+    KEYS,
+    LIMITS,
+    MODELS,
+    PRICES,
+    EndpointRow,
+    KeyRow,
+    LimitRow,
+    ModelRow,
+    PriceRow,
+    TenantRow,
+)
 from gateway.relay.snapshot import Snapshot, digest_credential
+from tenants.policies.pricing import PriceTag
 
 
 def a_key(digest: str, key_id: UUID | None = None, *, revoked: bool = False) -> KeyRow:
@@ -157,3 +173,45 @@ def test_an_endpoint_of_one_tenant_stands_for_that_tenant_alone(changes: list[tu
                 for e in snapshot.endpoints(model_ids[model], None if asking is None else UUID(int=asking))
             }
             assert found == {n for n, (m, tenant) in standing.items() if m == model and tenant in (None, asking)}
+
+
+def test_who_looks_from_another_thread_never_misses_what_only_changes() -> None:
+    snapshot, model_id, tenant_id = Snapshot(), uuid4(), uuid4()
+    model = ModelRow(model_id, "m", None, 1, aliases=("other",))
+    old, new = an_endpoint(model_id), an_endpoint(model_id)
+    limit = LimitRow(uuid4(), tenant_id, False, None, "", "tokens", "day", 1, None, None, None, 0.0, "UTC")
+    price = PriceRow(uuid4(), "m", None, 0.0, PriceTag(output_micros=1))
+    snapshot.apply(MODELS, [], [model])
+    snapshot.apply(ENDPOINTS, [], [old])
+    snapshot.apply(LIMITS, [], [limit])
+    snapshot.apply(PRICES, [], [price])
+    over, missed = threading.Event(), set()
+
+    def look() -> None:
+        while not over.is_set():
+            found = {
+                "model": snapshot.model("m"),
+                "alias": snapshot.model("other"),
+                "endpoint": snapshot.endpoints(model_id),
+                "limit": snapshot.limits(tenant_id, None, "m"),
+                "price": snapshot.prices("m", 1.0),
+            }
+            missed.update(name for name, one in found.items() if not one)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    looker = threading.Thread(target=look)
+    looker.start()
+    try:
+        for _ in range(2_000):
+            snapshot.apply(MODELS, [model_id], [msgspec.structs.replace(model)])
+            snapshot.apply(ENDPOINTS, [old.id, new.id], [new])  # a switch
+            snapshot.apply(ENDPOINTS, [new.id], [msgspec.structs.replace(new)])
+            snapshot.apply(ENDPOINTS, [old.id, new.id], [old])
+            snapshot.apply(LIMITS, [limit.id], [msgspec.structs.replace(limit)])
+            snapshot.apply(PRICES, [price.id], [msgspec.structs.replace(price)])
+    finally:
+        over.set()
+        looker.join()
+        sys.setswitchinterval(before)
+    assert missed == set()
