@@ -36,6 +36,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "gpupool.services.healing.hold_events": "nothing changes but the explanation",
     "gpupool.services.healing.note_events": "nothing changes but the explanation",
     "gpupool.services.healing.prune_events": _AGE,
+    "gpupool.services.healing._count_flood": _MEASURED,
     "gpupool.services.healing.record_events": _MEASURED,
     "gpupool.services.instances.explain_waiting": "nothing changes but the explanation",
     "gpupool.services.training_files._drop_unused": "deletes bytes that no row has, and no row",

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import OuterRef, Subquery
+from django.db.models import Max, OuterRef, Subquery
 from django.utils import timezone
 
 from core.epochs import Section
@@ -17,11 +17,17 @@ from gpupool.policies.remedy import ASKS_NODE, HARDWARE, TAKES_OUT, Remedy
 from gpupool.services.changes import Changes
 from gpupool.services.device_isolation import take_out
 from gpupool.services.instances import stop_locked
+from gpupool.stream.bounds import BadMessage
 from gpupool.stream.messages import ActionFact, EventFact
 from tenants.actor import Actor
 from tenants.services import record_audit
 
 EVENT_RETENTION: Final = timedelta(days=90)
+MOST_EVENTS_AN_HOUR: Final = 4000
+"""Kept of one node: twice what its agent keeps for a web process that is away."""
+_LARGEST_STEP: Final = 10**9
+"""Between two numbers of events: an agent that dropped some has a gap there, and no agent has had so many."""
+_FLOOD: Final = "intake"
 OPEN: Final = (HealingActionState.PENDING, HealingActionState.RUNNING)
 _LATEST_SECOND: Final = 253_402_300_799.0
 
@@ -35,12 +41,17 @@ def record_events(node: Node, events: Sequence[EventFact]) -> int:
         return 0
     named = {event.stable_id for event in events if event.stable_id}
     devices = dict(Device.objects.filter(node=node, stable_id__in=named).values_list("stable_id", "pk"))
+    kept = _kept(node)
+    if events[-1].sequence > kept + _LARGEST_STEP:
+        raise BadMessage(f"event {events[-1].sequence} is far ahead of {kept}, the last one that is kept")
     known = set(
         DeviceEvent.objects.filter(
             node=node, boot_id=node.boot_id, sequence__in=[event.sequence for event in events]
         ).values_list("sequence", flat=True)
     )
     fresh = {event.sequence: event for event in events if event.sequence not in known}
+    if fresh and _floods(node):
+        return _count_flood(node, [sequence for sequence in fresh if sequence > kept])
     rows = [
         DeviceEvent(
             node=node,
@@ -58,6 +69,32 @@ def record_events(node: Node, events: Sequence[EventFact]) -> int:
     ]
     DeviceEvent.objects.bulk_create(rows, ignore_conflicts=True)
     return len(rows)
+
+
+def _kept(node: Node) -> int:
+    events = DeviceEvent.objects.filter(node=node, boot_id=node.boot_id)
+    newest: int | None = events.aggregate(newest=Max("sequence"))["newest"]
+    return newest or 0
+
+
+def _floods(node: Node) -> bool:
+    newest = DeviceEvent.objects.filter(node=node).order_by("-id").values_list("received_at", flat=True)
+    last = MOST_EVENTS_AN_HOUR - 1
+    return any(at > timezone.now() - timedelta(hours=1) for at in newest[last : last + 1])
+
+
+def _count_flood(node: Node, sequences: Sequence[int]) -> int:
+    """One row in place of them all, numbered as the last: nothing is lost unseen, and nobody fills the database."""
+    if not sequences:
+        return 0
+    row = DeviceEvent.objects.filter(node=node).order_by("-id").first()
+    if row is None or (row.source, row.boot_id) != (_FLOOD, node.boot_id):
+        row = DeviceEvent(node=node, boot_id=node.boot_id, source=_FLOOD, kind="dropped", at=timezone.now())
+    count = int(row.data.get("count", "0")) + len(sequences)
+    row.sequence, row.data = max(sequences), {"count": str(count)}
+    row.text = f"{count} events from then on were not kept: the node tells more than {MOST_EVENTS_AN_HOUR} an hour."
+    row.save()
+    return 1
 
 
 @transaction.atomic

@@ -41,11 +41,11 @@ def check_count(name: str, values: Collection[object], most: int) -> None:
         raise BadMessage(f"there are at most {most} {name}")
 
 
-def check_facts(facts: Mapping[str, str]) -> None:
-    check_count("facts", facts, _MOST_FACTS)
+def check_facts(facts: Mapping[str, str], *, most: int = _MOST_FACTS, longest: int = 2000) -> None:
+    check_count("facts", facts, most)
     for key, value in facts.items():
         check_text("fact", key, 100)
-        check_text("fact", value, 2000)
+        check_text("fact", value, longest)
 
 
 def check_json(name: str, value: Any, *, depth: int, most: int, longest: int) -> int:

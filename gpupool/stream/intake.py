@@ -35,6 +35,7 @@ __all__ = ["LARGEST_FRAME_BYTES", "BadMessage", "decode"]
 
 LARGEST_FRAME_BYTES: Final = 1024 * 1024
 MOST_EVENTS: Final = 256  # in one report; an agent that has more tells the rest later
+_MOST_EVENT_DATA: Final = 32
 _MOST_DEVICES: Final = 1024
 _MOST_INSTANCES: Final = 4096
 _MOST_ACTIONS: Final = 256
@@ -190,7 +191,7 @@ def _check_events(events: list[EventFact]) -> None:
         check_text("stable_id", event.stable_id, _LONGEST_NAME)
         check_number("code", event.code, LARGEST_INT, least=-LARGEST_INT)
         check_text("text", event.text, 2000)
-        check_facts(event.data)
+        check_facts(event.data, most=_MOST_EVENT_DATA, longest=1000)
 
 
 def _check_actions(actions: list[ActionFact]) -> None:

@@ -30,6 +30,7 @@ from gpupool.selectors import list_devices_overview
 from gpupool.services import device_isolation, xid_rules
 from gpupool.services import healing as healing_services
 from gpupool.services.changes import Changes
+from gpupool.stream.bounds import BadMessage
 from gpupool.stream.messages import ActionFact, EventFact
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
@@ -285,3 +286,67 @@ def test_old_events_go_but_for_the_newest_of_each_node() -> None:
     heal()
     assert healing_services.prune_events(now=later) == 0
     assert kept_sequence(node.pk, "first") == 4
+
+
+def test_a_flood_is_one_row_that_counts_until_an_hour_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing_services, "MOST_EVENTS_AN_HOUR", 5)
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, *(an_xid(number, 31) for number in range(1, 6)))
+    for first in (6, 6, 8):  # one report is sent twice
+        tell(node, an_xid(first, 31), an_xid(first + 1, 31))
+    rows = list(DeviceEvent.objects.order_by("pk").values_list("sequence", "kind", "data"))
+    assert [row[0] for row in rows] == [1, 2, 3, 4, 5, 9]
+    assert rows[-1][1:] == ("dropped", {"count": "4"})
+    assert kept_sequence(node.pk, "first") == 9  # its agent need not tell them again
+    DeviceEvent.objects.update(received_at=timezone.now() - timedelta(hours=2))
+    assert tell(node, an_xid(10, 79)) == 1
+    assert DeviceEvent.objects.order_by("-pk")[0].code == 79
+
+
+def test_a_number_far_ahead_of_the_last_one_is_refused() -> None:
+    """Otherwise no agent could go on from there."""
+    node = an_online_node(a_device("gpu-0"))
+    with pytest.raises(BadMessage, match="far ahead"):
+        tell(node, an_xid((1 << 63) - 1, 31))
+    assert DeviceEvent.objects.count() == 0
+    assert tell(node, an_xid(2000, 31)) == 1
+
+
+@pytest.mark.shows("P15")
+def test_an_error_of_the_last_minutes_keeps_a_device_out_and_it_is_said_so() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, an_xid(1, 48))
+    heal()
+    device = Device.objects.get()
+    an_hour_ago, just_now = timezone.now() - timedelta(hours=1), timezone.now() - timedelta(minutes=5)
+    HealingAction.objects.update(created_at=an_hour_ago, finished_at=an_hour_ago)
+    Device.objects.update(isolated_at=an_hour_ago)
+    DeviceEvent.objects.update(received_at=just_now)
+    assert not heal().give_back
+    device.refresh_from_db()
+    assert "without an error" in (why_device_is_out(device, now=timezone.now()) or "")
+    assert heal(later=301).give_back
+    device.refresh_from_db()
+    assert device.isolated_at is None
+
+
+def test_events_that_wait_do_not_keep_healing_from_those_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpupool.reads.healing.MOST_EVENTS", 5)
+    node = an_online_node(a_device("gpu-0"), a_device("gpu-1"))
+    tell(node, *(an_xid(number, 31) for number in range(1, 11)))
+    DeviceEvent.objects.update(verdict="It waits for its turn.")
+    tell(node, an_xid(11, 79, stable_id="gpu-1"))
+    heal()
+    assert Device.objects.get(stable_id="gpu-1").isolated_at is not None
+
+
+def test_the_newest_errors_are_looked_at_beside_new_ones_however_many_there_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpupool.reads.healing.MOST_EVENTS", 5)
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, *(an_xid(number, 92) for number in range(1, 11)), an_xid(11, 48))
+    heal(), heal(), heal()
+    tell(node, an_xid(12, 45))
+    heal()
+    assert "cleanup after XID 48" in DeviceEvent.objects.get(sequence=12).verdict
