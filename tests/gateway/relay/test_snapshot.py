@@ -185,7 +185,8 @@ def test_who_looks_from_another_thread_never_misses_what_only_changes() -> None:
     snapshot.apply(ENDPOINTS, [], [old])
     snapshot.apply(LIMITS, [], [limit])
     snapshot.apply(PRICES, [], [price])
-    over, missed = threading.Event(), set()
+    over = threading.Event()
+    missed: set[str] = set()
 
     def look() -> None:
         while not over.is_set():
