@@ -81,6 +81,15 @@ def test_nobody_is_rolled_back_to_anothers_own_version() -> None:
     assert stands(new)[0] == VersionState.SERVING
 
 
+def test_what_happened_to_a_tenants_own_version_is_the_tenants_to_read() -> None:
+    tenant = make_tenant()
+    old, new = a_version("m", replicas=1), a_version("m", replicas=1)
+    ModelVersion.objects.filter(pk__in=(old.pk, new.pk)).update(tenant_id=tenant.pk)
+    ModelVersion.objects.filter(pk=old.pk).update(last_stable_at=timezone.now())
+    services.roll_back_version(new.pk, old.pk, reason="It failed.", actor=SYSTEM)
+    assert AuditEvent.objects.get(action="model_version.rolled_back").tenant_id == tenant.pk
+
+
 def test_one_that_was_replaced_after_it_failed_counts_as_having_failed() -> None:
     node = an_online_node(a_device("gpu0"))
     old, new = a_version("m", replicas=1), a_version("m", replicas=1)
@@ -95,5 +104,28 @@ def test_one_that_was_replaced_after_it_failed_counts_as_having_failed() -> None
     apply_observed(node.pk, node.session, msgspec.structs.replace(gone, instances=[fact]))
     bad.refresh_from_db()
     assert bad.state == InstanceState.STOPPED
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new)[0] == VersionState.ADMITTED
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_one_that_is_served_again_after_it_was_rolled_back_is_tried_anew(ended: bool) -> None:
+    node = an_online_node(a_device("gpu0"))
+    old, new = a_version("m", replicas=1), a_version("m", replicas=1)
+    ModelVersion.objects.filter(pk=old.pk).update(last_stable_at=timezone.now())
+    bad = place_one(new, node)
+    apply_observed(node.pk, node.session, seen(bad, "failed", reason="No."))
+    long_ago = timezone.now() - timedelta(minutes=1)
+    Instance.objects.filter(pk=bad.pk).update(state_changed_at=long_ago, restarts=5)
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new)[0] == VersionState.ADMITTED
+    if ended:
+        Instance.objects.filter(pk=bad.pk).update(state=InstanceState.STOPPED)
+    ModelVersion.objects.filter(pk=new.pk).update(state=VersionState.SERVING, replicas=1)
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new)[0] == VersionState.SERVING
+    again = place_one(new, node)
+    apply_observed(node.pk, node.session, seen(again, "failed", reason="No."))
+    Instance.objects.filter(pk=again.pk).update(state_changed_at=long_ago)
     keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
     assert stands(new)[0] == VersionState.ADMITTED
