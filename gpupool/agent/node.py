@@ -22,6 +22,7 @@ from gpupool.agent.facts import device_facts, given_device
 from gpupool.agent.isolation.launcher import Isolator
 from gpupool.agent.isolation.watch import IsolationWatch
 from gpupool.agent.kernel_log import KernelLogSource
+from gpupool.agent.known import KnownDevices
 from gpupool.agent.launcher import Launcher
 from gpupool.agent.link import Link, stream_url
 from gpupool.agent.ports import PortRange
@@ -85,6 +86,7 @@ class NodeAgent:
         self._kernel_log = self._make_kernel_log()
         self._sources = [*sources, *([self._kernel_log] if self._kernel_log is not None else [])]
         self._inventories: dict[int, Inventory] = {}
+        self._known = KnownDevices(self._state.path / "devices.json", boot_id=self._boot_id)
         self._merged: list[Device] = []
         self._changed = asyncio.Event()
         self._events = EventBuffer(self._state.path / "events.json", boot_id=self._boot_id)
@@ -148,6 +150,7 @@ class NodeAgent:
         self._state.open()
         self._events.load()
         self._actions.load()
+        self._known.load()
         tasks: list[asyncio.Task[None]] = []
         try:
             looks = [asyncio.Event() for _ in self._sources]
@@ -185,16 +188,25 @@ class NodeAgent:
 
     async def _keep_looking(self, number: int, source: DeviceSource, looked: asyncio.Event) -> None:
         """Each source at its own pace: a driver that hangs must not make the others' numbers old."""
+        name = f"{number} {type(source).__name__}"
+        self._take(number, Inventory(self._known.recall(name)))
         while True:
             inventory = await self._look(number, source)
-            before = {device.stable_id for device in self._merged}
-            self._inventories[number] = inventory
-            self._merged = merge(inventory for _, inventory in sorted(self._inventories.items()))
+            if inventory.devices:
+                self._known.keep(name, inventory.devices)
+            elif inventory.reason:
+                inventory = msgspec.structs.replace(inventory, devices=self._known.recall(name))
+            self._take(number, inventory)
             looked.set()
             self.notice(*inventory.noticed)
-            if {device.stable_id for device in self._merged} != before:
-                self._changed.set()
             await asyncio.sleep(_TELEMETRY_SECONDS)
+
+    def _take(self, number: int, inventory: Inventory) -> None:
+        before = {device.stable_id for device in self._merged}
+        self._inventories[number] = inventory
+        self._merged = merge(inventory for _, inventory in sorted(self._inventories.items()))
+        if {device.stable_id for device in self._merged} != before:
+            self._changed.set()
 
     async def _look(self, number: int, source: DeviceSource) -> Inventory:
         """What it finds. Where its code fails, what it found before is known no better than if it had not answered."""

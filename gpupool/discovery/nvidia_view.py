@@ -227,8 +227,8 @@ def _memory(gpu: GpuReading, name: str, root: Path) -> tuple[int | None, int | N
         return pool.total_bytes, pool.used_bytes, how
     if how is Unity.ONE_POOL and gpu.memory_bytes:
         # A driver that has a figure for it counts the same chips: they are shared with the CPU all the same.
-        pool = unified_memory(root).total_bytes
-        return min(gpu.memory_bytes, pool or gpu.memory_bytes), gpu.memory_used_bytes, how
+        most = unified_memory(root).total_bytes or gpu.memory_bytes
+        return min(gpu.memory_bytes, most), gpu.memory_used_bytes, how
     if gpu.memory_bytes is None:
         return None, gpu.memory_used_bytes, how
     return gpu.memory_bytes - (gpu.memory_reserved_bytes or 0), gpu.memory_used_bytes, how

@@ -1,5 +1,6 @@
 """A driver or tool whose words nobody foresaw costs its own devices' readings, and nothing else."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,50 @@ async def test_a_source_that_fails_leaves_the_others_and_its_devices_unknown(web
 
 def _health(report: Observed) -> str:
     return next((fact.health for fact in report.devices if fact.stable_id == "GPU-1"), "")
+
+
+class Driver:
+    """Answers, or hangs."""
+
+    def __init__(self, *devices: Device, hangs: bool = False, reason: str = "") -> None:
+        self._inventory = Inventory(devices, reason)
+        self._hangs = hangs
+
+    async def probe(self) -> Inventory:
+        if self._hangs:
+            await asyncio.Event().wait()
+        return self._inventory
+
+    async def close(self) -> None:
+        return None
+
+
+def told_of(web: FakeWeb) -> dict[str, str]:
+    """Health of each GPU in the newest report."""
+    return {fact.stable_id: fact.health for fact in web.observed[-1].devices if fact.kind == "gpu"}
+
+
+@pytest.mark.shows("P23")
+@pytest.mark.parametrize("driver", [Driver(hangs=True), Driver(reason="NVIDIA's driver was asked and killed.")])
+async def test_an_agent_that_starts_while_a_driver_hangs_says_that_its_devices_are_unknown(
+    web: FakeWeb, var_dir: Path, driver: Driver
+) -> None:
+    await web.desire()
+    async with running_agent(web, var_dir, sources=[Driver(GPU)]):
+        await web.until(lambda: bool(web.observed) and told_of(web) == {"GPU-1": "ok"})
+    reports = len(web.observed)
+    async with running_agent(web, var_dir, sources=[driver], first_look_seconds=0.5):
+        await web.until(lambda: len(web.observed) not in (0, reports) and told_of(web) == {"GPU-1": "unknown"})
+        (fact,) = [fact for fact in web.observed[-1].devices if fact.kind == "gpu"]
+        assert (fact.memory_bytes, fact.memory_used_bytes) == (1 << 37, None)
+
+
+async def test_what_a_driver_finds_now_counts_and_not_what_was_known(web: FakeWeb, var_dir: Path) -> None:
+    await web.desire()
+    async with running_agent(web, var_dir, sources=[Driver(GPU, replace(GPU, stable_id="GPU-2"))]):
+        await web.until(lambda: bool(web.observed) and len(told_of(web)) == 2)
+    async with running_agent(web, var_dir, sources=[Driver(GPU)]):
+        await web.until(lambda: bool(web.observed) and told_of(web) == {"GPU-1": "ok"})
 
 
 @pytest.mark.parametrize(
