@@ -31,6 +31,8 @@ def list_silent_targets(live_nodes: Collection[UUID], state: State) -> list[Targ
         ready_at__isnull=False,
         port__isnull=False,
     ).exclude(host="")
+    if state == State.UNKNOWN:  # one that slept, or that its device or its tenant's signature barred, may answer too
+        instances = instances.filter(lost_serving=True)
     taken = set(
         Instance.objects.filter(node_id__in=live_nodes, port__isnull=False)
         .exclude(state=InstanceState.STOPPED)

@@ -13,10 +13,9 @@ from gpupool import services
 from gpupool.controller.act import unless_overtaken
 from gpupool.leases.fencing import Fence
 from gpupool.policies.asleep_pool import ClaimAgain, End, LetSleep, PoolAction, keep_pool
-from gpupool.policies.lease import Refused
 from gpupool.policies.rollback import RollBack, decide_rollback
 from gpupool.reads import instances as reads
-from gpupool.services.resizing import claim_again
+from gpupool.services.resizing import NoRoom, claim_again
 from tenants.actor import SYSTEM
 
 logger = structlog.get_logger(__name__)
@@ -69,7 +68,7 @@ def _do(action: PoolAction, fence: Fence | None) -> None:
             services.sleep_instance(instance_id, actor=SYSTEM, reason=reason, staged=True, fence=fence)
         case ClaimAgain(instance_id=instance_id, victim=victim):
             refused = claim_again(instance_id, actor=SYSTEM, fence=fence)
-            if isinstance(refused, Refused) and victim is not None:
+            if isinstance(refused, NoRoom) and victim is not None:
                 reason = "It was idle, and another tenant's instance wakes in its place."
                 services.sleep_instance(victim, actor=SYSTEM, reason=reason, staged=True, fence=fence)
         case End(instance_id=instance_id, reason=reason):

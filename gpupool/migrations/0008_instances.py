@@ -12,6 +12,9 @@ class Migration(migrations.Migration):
             preserve_default=False,
         ),
         migrations.AddField(model_name="instance", name="pooled", field=models.BooleanField(default=False)),
+        migrations.AddField(
+            model_name="instance", name="lost_serving", field=models.BooleanField(default=False, editable=False)
+        ),
         migrations.AddField(model_name="instance", name="acquisitions", field=models.PositiveIntegerField(default=0)),
         migrations.AddField(model_name="instance", name="reuses", field=models.PositiveIntegerField(default=0)),
         migrations.AddField(
@@ -19,6 +22,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="modelversion", name="device_seconds", field=models.FloatField(blank=True, null=True)
+        ),
+        migrations.AddField(
+            model_name="modelversion",
+            name="rolled_back_at",
+            field=models.DateTimeField(blank=True, editable=False, null=True),
         ),
         migrations.AddField(
             model_name="modelversion",

@@ -69,6 +69,7 @@ class ModelVersion(TimeOrderedModel):
     checks = models.JSONField(default=dict, blank=True)  # what admission found: manifest, card, signature, sbom
     admitted_at = models.DateTimeField(null=True, blank=True)
     last_stable_at = models.DateTimeField(null=True, blank=True)  # when an instance of it was last ready
+    rolled_back_at = models.DateTimeField(null=True, blank=True, editable=False)  # what failed before is answered
     replicas = models.PositiveIntegerField(default=0)  # instances the controller keeps
     idle_sleep_seconds = models.FloatField(null=True, blank=True)  # without requests until it sleeps; null: the setting
     device_seconds = models.FloatField(null=True, blank=True)  # longest load onto its devices; null: the setting

@@ -78,6 +78,7 @@ class Instance(TimeOrderedModel):
     created_at = models.DateTimeField(auto_now_add=True)
     state_changed_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True, blank=True)
+    lost_serving = models.BooleanField(default=False, editable=False)  # it served when its node fell silent
 
     class Meta:
         indexes = [models.Index(fields=["version", "state"])]

@@ -26,6 +26,7 @@ class Pooled:
     priority: int = 0
     used_at: float = 0.0  # when it last had a request, or else when it came to be
     running_requests: int | None = None
+    wanted: bool = False  # it is to serve, or asked to wake
     device_ids: frozenset[UUID] = frozenset()
 
 
@@ -168,7 +169,7 @@ def keep_pool(
             actions.append(LetSleep(victim, "It was idle, and another tenant's instance finds no place."))
     by_device: dict[UUID, list[Pooled]] = {}
     for one in pooled:
-        for device in one.device_ids if one.state == State.ASLEEP else ():
+        for device in one.device_ids if one.state == State.ASLEEP and not one.wanted else ():
             by_device.setdefault(device, []).append(one)
     ended = {pk for asleep in by_device.values() for pk in evicted(asleep, most=rules.asleep_per_device)}
     reason = f"More than {rules.asleep_per_device} slept on its device, and it was used the longest ago."

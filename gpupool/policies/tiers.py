@@ -79,14 +79,20 @@ _LEAST_BYTES: Final = 1 << 20
 _MARGIN: Final = 1.05
 
 
-def asleep_bytes(*, claimed: int, used: int | None, has_process: bool) -> int:
+def awake_bytes(memory_bytes: int, host_memory_bytes: int, device_kind: str) -> int:
+    """What an instance claims of one of its devices to be awake: on the host's own, what it has beside it there too."""
+    return memory_bytes + (host_memory_bytes if device_kind == "cpu" else 0)
+
+
+def asleep_bytes(*, claimed: int, used: int | None, has_process: bool, least: int = 0) -> int:
     """What a sleeping instance still claims of a device that it had `claimed` bytes of.
 
     Its process keeps a context there and says how much (`used`, of all its devices). Where nobody says, all of it:
-    unknown is not zero. Without a process it has nothing there.
+    unknown is not zero. Without a process it has nothing there. `least` stays in any case.
     """
+    least = max(_LEAST_BYTES, least)
     if not has_process:
-        return min(claimed, _LEAST_BYTES)
+        return min(claimed, least)
     if used is None:
         return claimed
-    return min(claimed, max(_LEAST_BYTES, int(used * _MARGIN)))
+    return min(claimed, max(least, int(used * _MARGIN)))

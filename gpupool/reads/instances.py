@@ -1,7 +1,7 @@
 """Instances beside their versions' replicas: the tenants' pool, what could be rolled back, and how near each is."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -10,11 +10,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, Sum
 
-from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, ModelVersion, VersionState
+from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, VersionState
 from gpupool.policies.asleep_pool import Pooled, PoolRules, Waiting, reuse_ratio
 from gpupool.policies.instance import UP, State
 from gpupool.policies.rollback import Candidate
-from gpupool.policies.tiers import Latency, Tier, Timed, tier_of, wake_latency
+from gpupool.policies.tiers import Latency, Tier, Timed, awake_bytes, tier_of, wake_latency
 
 _HOLDER: Final = "instance:"
 _GOING_BACK: Final = frozenset({VersionState.SERVING, VersionState.ADMITTED})
@@ -42,11 +42,11 @@ def read_pool(now: datetime) -> PoolWorld:
         for one in instances
         if State(one.state) not in UP
         and one.desire == InstanceDesire.RUNNING
-        and any(lease.memory_bytes < one.version.memory_bytes for lease in own[one.pk])
+        and any(_is_short(one, lease) for lease in own[one.pk])
     ]
-    anywhere = frozenset(lease.device_id for one in instances if one.pooled for lease in own[one.pk])
+    taken = {lease.device_id: lease.device for one in instances if one.pooled for lease in own[one.pk]}
     waiting += [
-        Waiting(one.pk, anywhere, one.state_changed_at.timestamp(), new=True)
+        Waiting(one.pk, _could_hold(taken.values(), one.version), one.state_changed_at.timestamp(), new=True)
         for one in instances
         if one.pooled and one.state == InstanceState.REQUESTED and one.reason
     ]
@@ -66,6 +66,8 @@ def read_pool(now: datetime) -> PoolWorld:
 def pooled_view(instance: Instance, leases: list[Lease] | None = None) -> Pooled:
     """The instance as the policy of the pool sees it."""
     used = instance.last_used_at or instance.ready_at or instance.created_at
+    if instance.state == InstanceState.READY:  # however long ago it was asked for: nobody could use it before
+        used = max(used, instance.state_changed_at)
     return Pooled(
         instance_id=instance.pk,
         tenant_id=instance.tenant_id,
@@ -74,6 +76,7 @@ def pooled_view(instance: Instance, leases: list[Lease] | None = None) -> Pooled
         priority=instance.priority,
         used_at=used.timestamp(),
         running_requests=instance.running_requests,
+        wanted=instance.desire == InstanceDesire.RUNNING,
         device_ids=frozenset(lease.device_id for lease in leases or ()),
     )
 
@@ -92,6 +95,8 @@ def read_candidates() -> dict[tuple[UUID, UUID | None], list[Candidate]]:
 
 def _candidate(version: ModelVersion) -> Candidate:
     own = Instance.objects.filter(version=version, attached=False)
+    if version.rolled_back_at is not None:  # it serves again: what failed before was answered then
+        own = own.filter(created_at__gt=version.rolled_back_at)
     failed = own.filter(state=InstanceState.FAILED).order_by("state_changed_at").first()
     last = own.filter(Q(state=InstanceState.STOPPED, ready_at__isnull=True), lease_id__isnull=False)
     ended = last.order_by("-pk").first()
@@ -156,6 +161,19 @@ def _leases(instances: list[Instance]) -> dict[UUID, list[Lease]]:
     for lease in rows.order_by("pk"):
         found.setdefault(holders[lease.holder], []).append(lease)
     return found
+
+
+def _could_hold(devices: Iterable[Device], version: ModelVersion) -> frozenset[UUID]:
+    """Those of the devices that are of the version's kind, and large enough when nobody else is on them."""
+    needed = version.memory_bytes
+    alike = (device for device in devices if device.kind == version.device_kind and device.isolated_at is None)
+    return frozenset(device.pk for device in alike if (device.memory_bytes or 0) >= needed)
+
+
+def _is_short(instance: Instance, lease: Lease) -> bool:
+    """Whether it has given back what it needs to be awake."""
+    version = instance.version
+    return lease.memory_bytes < awake_bytes(version.memory_bytes, version.host_memory_bytes, lease.device.kind)
 
 
 def _is_own(instance: Instance, lease: Lease) -> bool:

@@ -174,8 +174,11 @@ def mark_instance_unknown(instance_id: UUID, *, reason: str, actor: Actor, fence
         return
     if instance.node is not None and instance.node.state == NodeState.ONLINE:
         return  # its agent has spoken since this was decided
-    changes = Changes()
+    changes, served = Changes(), instance.state == InstanceState.READY
     move(instance, State.UNKNOWN, reason=reason, actor=actor, changes=changes)
+    if served:
+        instance.lost_serving = True
+        instance.save(update_fields=["lost_serving"])
     changes.publish()
 
 
@@ -188,8 +191,8 @@ def set_probed_state(
     instance = lock_instance(instance_id)
     if instance.state == InstanceState.STOPPED or instance.desire == InstanceDesire.STOPPED:
         return
-    if not instance.attached and instance.state != InstanceState.UNKNOWN:
-        return  # its agent has spoken since it was asked, and knows better
+    if not instance.attached and (instance.state != InstanceState.UNKNOWN or not instance.lost_serving):
+        return  # its agent has spoken since it was asked, and knows better; or it did not serve before either
     changes = Changes()
     target = State.READY if healthy else State.FAILED
     if move(instance, target, reason=reason, actor=actor, changes=changes):

@@ -15,7 +15,8 @@ from gpupool.services.claims import instance_holder
 from gpupool.stream.messages import InstanceFact
 
 _USE_STEP: Final = timedelta(seconds=10)
-"""Between two writes of when it was last used: nobody decides by less."""
+_POOLED_STEP: Final = timedelta(seconds=1)
+"""Between two writes of when it was last used. Which tenant's own one sleeps for another is decided by seconds."""
 
 
 def observed_members(node: Node, instance: Instance, fact: InstanceFact) -> dict[str, Any]:
@@ -27,10 +28,12 @@ def observed_members(node: Node, instance: Instance, fact: InstanceFact) -> dict
         "device_bytes": fact.device_bytes, "device_peak_bytes": fact.device_peak_bytes,
         "kv_capacity_bytes": fact.kv_capacity_bytes, "guard_state": fact.guard_state,
         "guard_cap": fact.concurrency_cap,
+        "lost_serving": False,  # it is heard of
         "load_seconds": fact.load_seconds, "wake_seconds": fact.wake_seconds, "started_from": fact.started_from,
     }  # fmt: skip
     used = _moment(fact.last_used_at)
-    if used is not None and (instance.last_used_at is None or used - instance.last_used_at >= _USE_STEP):
+    step = _POOLED_STEP if instance.pooled else _USE_STEP
+    if used is not None and (instance.last_used_at is None or used - instance.last_used_at >= step):
         seen["last_used_at"] = used
     return seen
 

@@ -11,6 +11,7 @@ from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, NodeState
 from gpupool.policies.instance import State
 from gpupool.policies.lease import Portion, Refused
+from gpupool.policies.tiers import awake_bytes
 from gpupool.services.changes import Changes
 from gpupool.services.claims import ClaimNumbers, claim_portions, instance_holder, lock_devices
 from gpupool.services.engines import why_switched_off
@@ -110,8 +111,8 @@ def portions_of(
         if device.pk not in device_ids:
             portions.append((device, Portion(version.host_memory_bytes)))
             continue
-        beside = version.host_memory_bytes if device.kind == "cpu" else 0
-        portions.append((device, Portion(version.memory_bytes + beside, version.share, version.whole_device)))
+        memory_bytes = awake_bytes(version.memory_bytes, version.host_memory_bytes, device.kind)
+        portions.append((device, Portion(memory_bytes, version.share, version.whole_device)))
     return portions
 
 

@@ -3,6 +3,7 @@
 The claim itself, its number and its token stay: only the portions change, and each keeps its times for the accounts.
 """
 
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
@@ -20,6 +21,11 @@ from tenants.actor import Actor
 from tenants.services import record_audit
 
 
+@dataclass(frozen=True, slots=True)
+class NoRoom(Refused):
+    """Others have what it needs: it would fit if one of them slept."""
+
+
 def give_back(instance: Instance, *, actor: Actor, changes: Changes) -> None:
     """Of a locked instance that sleeps: let others claim what it has given back of its devices."""
     for lease in _own(instance):
@@ -27,6 +33,7 @@ def give_back(instance: Instance, *, actor: Actor, changes: Changes) -> None:
             claimed=lease.memory_bytes,
             used=instance.device_bytes if lease.device.kind == "gpu" else instance.memory_rss_bytes,
             has_process=instance.pid is not None,
+            least=instance.host_memory_bytes if lease.device.kind == "cpu" else 0,
         )
         if kept < lease.memory_bytes:
             _change(lease, Portion(kept), reason="it sleeps", actor=actor, changes=changes)
@@ -57,7 +64,7 @@ def claim_again(instance_id: UUID, *, actor: Actor, fence: Fence | None = None) 
         if refused is not None:
             reason = f"It waits to wake. {device.stable_id}: {refused.reason}."
             Instance.objects.filter(pk=instance.pk).exclude(reason=reason).update(reason=reason)
-            return Refused(reason)
+            return type(refused)(reason)
     for device, wanted in missing:
         _change(leases[device.pk], wanted, reason="it wakes", actor=actor, changes=changes)
     if missing and instance.node_id is not None:
@@ -75,10 +82,17 @@ def _own(instance: Instance) -> list[Lease]:
 
 
 def _why_not(device: Device, wanted: Portion, *, beside: Lease) -> Refused | None:
+    if device.isolated_at is not None:
+        return Refused(f"it was taken out of service: {device.isolated_reason.rstrip('.')}")
+    if not device.present:
+        return Refused("it is not there now")
     others = Lease.objects.filter(device=device, released_at__isnull=True).exclude(pk=beside.pk)
     held = [Portion(one.memory_bytes, one.share, one.whole) for one in others]
     decision = decide_portion(device_bytes=device.memory_bytes, held=held, wanted=wanted)
-    return decision if isinstance(decision, Refused) else None
+    if not isinstance(decision, Refused):
+        return None
+    never = wanted.memory_bytes > (device.memory_bytes or 0)
+    return decision if never else NoRoom(decision.reason)
 
 
 def _change(lease: Lease, portion: Portion, *, reason: str, actor: Actor, changes: Changes) -> None:

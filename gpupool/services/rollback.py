@@ -4,6 +4,7 @@ from typing import Final
 from uuid import UUID
 
 from django.db import transaction
+from django.utils import timezone
 
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
@@ -43,7 +44,8 @@ def roll_back_version(
     stable.state, stable.state_reason = VersionState.SERVING, reason
     stable.replicas = max(stable.replicas, failed.replicas)
     failed.state, failed.state_reason, failed.replicas = VersionState.ADMITTED, reason, 0
-    failed.save(update_fields=["state", "state_reason", "replicas"])
+    failed.rolled_back_at = timezone.now()  # served again, it is tried anew
+    failed.save(update_fields=["state", "state_reason", "replicas", "rolled_back_at"])
     stable.save(update_fields=["state", "state_reason", "replicas"])
     record_audit(
         "model_version.rolled_back",

@@ -11,8 +11,7 @@ from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Instance, InstanceDesire, InstanceState
 from gpupool.policies.instance import COMING_OR_UP, State
 from gpupool.services.changes import Changes
-from gpupool.services.instances import lock_instance
-from gpupool.services.resizing import give_back
+from gpupool.services.instances import lock_instance, move
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -43,8 +42,9 @@ def sleep_instance(
     reason = reason or ("It is ended and its weights kept in memory." if why_not else "")
     changes = Changes()
     _wish(instance, InstanceDesire.ASLEEP, "instance.sleep_requested", reason, actor=actor, changes=changes)
-    if instance.state == InstanceState.ASLEEP:  # it was about to wake
-        give_back(instance, actor=actor, changes=changes)
+    if instance.state == InstanceState.ASLEEP:
+        # It may be waking at this moment: it has its claim until its node says that it sleeps, and gives it back then.
+        move(instance, State.WARMING, reason="It was about to wake.", actor=actor, changes=changes)
     changes.publish()
     return instance
 

@@ -11,6 +11,7 @@ from gpupool.engines.registry import engines
 from gpupool.models import DeviceEvent, Instance, InstanceDesire, InstanceState, Lease, ModelVersion
 from gpupool.policies.instance import UP, State
 from gpupool.policies.tenant_switch import Binding, sign, switch_key
+from gpupool.policies.tiers import awake_bytes
 from gpupool.reads.healing import device_actions
 from gpupool.stream.messages import Desired, DesiredInstance, InstanceFact
 
@@ -80,7 +81,8 @@ def _row(instance: Instance, leases: list[Lease]) -> DesiredInstance:
 def _state(instance: Instance, leases: list[Lease]) -> str:
     if instance.desire == InstanceDesire.STOPPED or not leases:
         return "stopped"  # without a claim it may not run, whatever was wished: the device is not its own
-    short = any(lease.memory_bytes < instance.version.memory_bytes for lease in leases)
+    needed, beside = instance.version.memory_bytes, instance.version.host_memory_bytes
+    short = any(lease.memory_bytes < awake_bytes(needed, beside, lease.device.kind) for lease in leases)
     if short and State(instance.state) not in UP:
         return "asleep"  # it gave back what it did not need asleep, and wakes once it has claimed it again
     return "running" if instance.desire == InstanceDesire.RUNNING else "asleep"
