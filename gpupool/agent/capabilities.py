@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from gpupool.agent.facts import clean
 from gpupool.agent.isolation.cgroup import why_no_groups
 from gpupool.agent.isolation.sandbox import trial_argv
 
@@ -24,6 +25,7 @@ OLDEST_TOOLKIT: Final = (1, 14)
 _TOOL_SECONDS: Final = 5.0
 _MPS_PIPES: Final = "tmp/nvidia-mps"
 _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+_LONGEST_KIND: Final = 200
 _LARGEST_FILE: Final = 1 << 20
 
 
@@ -120,7 +122,7 @@ def cdi(root: Path) -> dict[str, Any]:
     """Specifications of device nodes for containers."""
     kinds: dict[str, int] = {}
     for spec in read_cdi_specs(root):
-        kind = str(spec.get("kind") or "")
+        kind = clean(str(spec.get("kind") or ""))[:_LONGEST_KIND]
         devices = spec.get("devices")
         if kind and isinstance(devices, list):
             kinds[kind] = kinds.get(kind, 0) + len(devices)
@@ -211,7 +213,7 @@ async def run_tool(argv: Sequence[str]) -> tuple[int, str]:
 def _parse_yaml(text: str) -> dict[str, Any] | None:
     try:
         spec = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none; nested without an end
         return None
     return spec if isinstance(spec, dict) else None
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+import structlog
 
 import gpupool
 from core.clock import Clock
@@ -18,6 +19,8 @@ from gpupool.discovery.base import Noticed
 from gpupool.engines.base import GivenDevice
 from gpupool.policies.isolation import IsolationRefused, parse_isolation, too_many_clients
 from gpupool.stream.messages import DesiredInstance
+
+log = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 30.0
 CLIENTS: Final = "mps_clients"
@@ -57,7 +60,10 @@ class IsolationWatch:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            try:
+                await self.look()
+            except Exception as error:  # what cannot be looked at now must not end the agent, which serves on
+                log.error("agent.isolation_not_watched", exc_info=error)
 
     async def look(self) -> None:
         """Once."""

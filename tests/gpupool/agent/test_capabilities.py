@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpupool.agent.ability import Ability
@@ -152,3 +153,12 @@ async def test_what_has_changed_is_told_again_and_only_that() -> None:
     assert await ability.look([])
     assert ability.told_if_new() == record
     assert ability.told_if_new() == {}
+
+
+@pytest.mark.parametrize("text", ["kind: 2023-13-45", "[" * 5000, "kind: [", 'kind: "a\\0b"\ndevices: [{name: x}]'])
+async def test_a_specification_that_is_none_does_not_keep_the_node_from_telling(tmp_path: Path, text: str) -> None:
+    (tmp_path / "etc/cdi").mkdir(parents=True)
+    (tmp_path / "etc/cdi/odd.yaml").write_text(text)
+    record = await read_capabilities(root=tmp_path, environ={}, which=lambda name: None)
+    assert "\\u0000" not in msgspec.json.encode(record).decode()
+    assert all(record[name]["available"] is False for name in ("mps", "bubblewrap", "container_toolkit"))

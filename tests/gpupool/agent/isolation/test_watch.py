@@ -1,5 +1,7 @@
 """Whether running instances are isolated as asked and see their devices is looked at while they run."""
 
+import asyncio
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.clock import ManualClock
+from gpupool.agent.isolation import watch as watches
 from gpupool.agent.isolation.sight import unseen
 from gpupool.agent.isolation.watch import CLIENTS, UNSEEN, IsolationWatch, look_in_child
 from gpupool.discovery.base import Noticed
@@ -64,6 +67,25 @@ async def test_an_instance_that_lost_its_device_is_told_of_once_until_it_has_it_
     await watched.kinds()
     watched.missing = {"/dev/nvidia3": "Operation not permitted"}
     assert await watched.kinds() == [(UNSEEN, "GPU-1")]
+
+
+async def test_a_look_that_fails_ends_neither_the_watch_nor_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, looks, done = Watched(), 0, asyncio.Event()
+
+    async def look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            done.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(watches, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watched.watch, "look", look)
+    task = asyncio.create_task(watched.watch.run())
+    await asyncio.wait({task, waiting := asyncio.create_task(done.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    assert not task.done()
+    for one in (task, waiting):
+        one.cancel()
 
 
 @pytest.mark.shows("P25")
