@@ -194,7 +194,8 @@ class EngineLife:
         row = self.record.row
         try:
             prepared = await asyncio.to_thread(self._shop.launcher.prepare, row, dict(self._shop.devices()))
-            share = await asyncio.to_thread(page_cache.cached_share, page_cache.weight_files(prepared.model_path))
+            files = await asyncio.to_thread(page_cache.weight_files, prepared.model_path)
+            share = await asyncio.to_thread(page_cache.cached_share, files)
             self.record.started_from = started_from(share)
             await self._check_weights(prepared)
             for _ in range(len(self._shop.ports)):

@@ -28,7 +28,7 @@ async def keep_at_hand(staged: Staged) -> None:
     except (ArtefactMissing, ArtefactUriRefused) as error:
         staged.remark(f"It has no process, and its weights are not here: {error}")
         return
-    files = page_cache.weight_files(path)
+    files = await asyncio.to_thread(page_cache.weight_files, path)
     ended = threading.Event()  # a thread does not end with who waits for it
     try:
         await asyncio.to_thread(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from core.clock import SystemClock
+from gpupool.agent import page_cache
 from gpupool.agent.device_memory import memory_held
 from gpupool.agent.model_cache import ModelCache
 from gpupool.agent.page_cache import cached_share, drop, read_in
@@ -56,6 +58,24 @@ async def test_weights_that_are_not_those_that_were_admitted_are_not_loaded(web:
         copyfile(TINY, model)  # repaired: it is tried again, and loads
         ready = await web.until_state(wish.instance_id, "ready")
         assert ready.reason == ""
+
+
+async def test_an_artefacts_folder_that_does_not_answer_holds_up_nothing_else(
+    web: FakeWeb, var_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[threading.Thread] = []
+
+    def slow(path: Path) -> list[Path]:
+        listed.append(threading.current_thread())
+        return [path]
+
+    monkeypatch.setattr(page_cache, "weight_files", slow)
+    wish, sleeps = a_row(), a_row(state="asleep")
+    await web.desire(wish, sleeps)
+    async with running_agent(web, var_dir, timings=FAST):
+        await web.until_state(wish.instance_id, "ready")
+        await web.until(lambda: len(listed) >= 2)
+    assert threading.main_thread() not in listed
 
 
 async def test_who_compares_a_hundred_gigabytes_stops_at_once(web: FakeWeb, var_dir: Path) -> None:
