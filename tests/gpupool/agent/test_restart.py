@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from core.clock import SystemClock
@@ -343,3 +344,30 @@ async def test_one_probe_after_a_standstill_of_the_machine_ends_no_engine(folder
     await supervisor.stop_all()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_an_agent_of_the_first_release_left_is_adopted(web: FakeWeb, var_dir: Path) -> None:
+    """Its records have fewer members, and beside them lie fences and nothing else."""
+    wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
+    await web.desire(wish)
+    async with running_agent(web, var_dir):
+        before = await web.until_state(wish.instance_id, "ready")
+    folder = var_dir / "agent" / "test"
+    (file,) = (folder / "instances").iterdir()
+    record = msgspec.json.decode(file.read_bytes())
+    members = (
+        "row", "phase", "pid", "start_mark", "process_started_at", "port", "log_path", "slots", "restarts", "reason",
+    )  # fmt: skip
+    rows = (
+        "instance_id", "state", "lease_id", "fencing_token", "device_ids", "memory_bytes", "engine", "served_name",
+        "artefact_uri", "engine_args", "drain_seconds",
+    )  # fmt: skip
+    old = {name: record[name] for name in members}
+    file.write_bytes(msgspec.json.encode(old | {"row": {name: record["row"][name] for name in rows}}))
+    for name in ("events.json", "actions.json", "devices.json"):
+        (folder / name).unlink(missing_ok=True)
+    web.forget()
+    async with running_agent(web, var_dir):
+        after = await web.until_state(wish.instance_id, "ready")
+        assert (after.pid, after.process_started_at, after.restarts) == (before.pid, before.process_started_at, 0)
+        assert await serves(after)
