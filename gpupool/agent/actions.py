@@ -120,6 +120,9 @@ class ActionRunner:
             self._tell(row, "failed", str(error))
         except ToolFailed as error:
             self._tell(row, "failed", str(error))
+        except Exception as error:  # a defect here must not end the agent, which looks after the engines
+            log.error("agent.action_broke", action=row.action, exc_info=error)
+            self._tell(row, "failed", f"A defect of the agent ended it, see its log: {error!r}")
         else:
             self._tell(row, "dry_run" if row.dry_run else "done", outcome)
         log.warning("agent.action_ended", action=row.action, state=self._state(row))
@@ -181,9 +184,12 @@ class ActionRunner:
         self._tell(row, "running", f"It restarts: {said}")
         await asyncio.sleep(self._patience.notice)
         await run_tool(self._reboot_command, seconds=60)
-        # The machine goes down by and by. That it came back is told by its next boot id, and by nothing else.
-        await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        # The machine goes down by and by. That it came back is told by its next boot id, and by nothing else; the row
+        # goes where nobody told so in time.
+        while any(wanted.action_id == row.action_id for wanted in self._wanted):
+            self._wake.clear()
+            await self._wake.wait()
+        raise CannotAct("The machine did not go down in time.")
 
     async def _see_memory_return(self, row: DeviceAction) -> str:
         """Our processes end by their instances' rows; here it is seen that they and their memory are gone."""

@@ -161,6 +161,26 @@ async def test_a_restart_is_told_before_it_and_never_called_done_by_the_agent(tm
     assert (fact.state, fact.outcome) == ("running", f"It restarts: {command}")
 
 
+async def test_a_restart_that_did_not_come_keeps_nothing_else_waiting(tmp_path: Path, smi: Path) -> None:
+    async with a_node(tmp_path, a_gpu()) as node:
+        node.runner.set_wanted([an_action("reboot", stable_id="")])
+        async with asyncio.timeout(5):
+            while not any(fact.outcome for fact in node.runner.facts()):
+                node.told.clear()
+                await node.told.wait()
+        fact = await node.end_of(an_action("reset"))  # the restart's row is gone: its end was not told in time
+    assert fact.state == "done"
+
+
+async def test_a_defect_fails_an_action_and_does_not_end_the_agent(tmp_path: Path) -> None:
+    odd: Any = {"memory_reserved_bytes": None}
+    async with a_node(tmp_path, a_gpu(telemetry=odd)) as node:
+        fact = await node.end_of(an_action("end_processes"))
+        assert fact.state == "failed"
+        assert "defect" in fact.outcome
+        assert (await node.end_of(an_action("clear_cache"))).state == "done"
+
+
 @pytest.mark.shows("R139")
 async def test_memory_is_seen_to_return_and_other_peoples_is_left_alone(tmp_path: Path) -> None:
     theirs = DeviceProcess(pid=99, memory_bytes=4 * GIB)
