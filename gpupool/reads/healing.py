@@ -8,6 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
+from core.ids import uuid7_from
 from gpupool.models import (
     Device,
     DeviceEvent,
@@ -22,12 +23,14 @@ from gpupool.models import (
 from gpupool.policies.findings import TOGETHER_SECONDS, Event
 from gpupool.policies.healing_world import Attempt, DeviceState, Isolation, Occupant, Rules, Standing, World
 from gpupool.policies.remedy import ASKS_NODE, Remedy
-from gpupool.policies.way_back import why_out
+from gpupool.policies.way_back import last_error, why_out
 from gpupool.policies.xid import CATALOGUE, PAPER_CODES, Rule, Verb
 from gpupool.stream.messages import DeviceAction
 
 MOST_EVENTS: Final = 1000
 _DAY: Final = timedelta(days=1)
+_SLACK: Final = timedelta(minutes=5)
+"""By how much the clocks of the web processes may differ."""
 _HOLDER: Final = "instance:"
 
 
@@ -87,18 +90,33 @@ def anything_undecided() -> bool:
 
 def read_healing_world(*, now: datetime, mass_failure: bool = False) -> World:
     """All GPUs with their events and what was done lately."""
-    undecided = list(DeviceEvent.objects.filter(decided=False).order_by("pk")[:MOST_EVENTS])
-    near = timedelta(seconds=2 * TOGETHER_SECONDS)
-    recent = DeviceEvent.objects.filter(decided=True, received_at__gte=now - near).order_by("pk")[:MOST_EVENTS]
+    undecided = DeviceEvent.objects.filter(decided=False).order_by("pk")
+    # Those that nobody has looked at first: however many wait for something, what comes after them does not.
+    held, fresh = undecided.exclude(verdict=""), undecided.filter(verdict="")
+    events = sorted([*held[:MOST_EVENTS], *fresh[:MOST_EVENTS]], key=lambda row: row.pk)
     return World(
         now=now.timestamp(),
-        events=[_event(row) for row in undecided],
-        recent=[_event(row) for row in recent],
+        events=[_event(row) for row in events],
+        recent=_recent(now),
         devices=device_states(),
         attempts=list_attempts(since=now - _DAY),
         overrides=overrides(),
         mass_failure=mass_failure,
     )
+
+
+def _recent(now: datetime, device_id: UUID | None = None) -> list[Event]:
+    """Decided events that may belong to new ones, and those since which a device that is out is watched."""
+    near = Q(received_at__gte=now - timedelta(seconds=2 * TOGETHER_SECONDS))
+    watched = Q(
+        device__isolated_by=Isolation.HEALING, received_at__gte=now - timedelta(seconds=healing_rules().probation)
+    )
+    # Ids are made in the order of time: what is older than this is not read through.
+    since = now - timedelta(seconds=healing_rules().probation) - _SLACK
+    rows = DeviceEvent.objects.filter(near | watched, decided=True, pk__gte=uuid7_from(int(since.timestamp() * 1000)))
+    if device_id is not None:
+        rows = rows.filter(device_id=device_id)
+    return [_event(row) for row in reversed(rows.order_by("-pk")[:MOST_EVENTS])]
 
 
 def list_attempts(*, since: datetime, device_id: UUID | None = None) -> list[Attempt]:
@@ -226,5 +244,6 @@ def why_device_is_out(device: Device, *, now: datetime) -> str | None:
         return None
     (state,) = device_states(device.pk)
     attempts = list_attempts(since=now - _DAY, device_id=device.pk)
-    said = why_out(state, attempts, healing_rules(), now=now.timestamp())
+    erred_at = last_error(_recent(now, device.pk), overrides())
+    said = why_out(state, attempts, healing_rules(), now=now.timestamp(), erred_at=erred_at)
     return said or "Healing gives it back at its next look."
