@@ -230,7 +230,10 @@ class Balancer:
         """Whether this process has its share of the endpoint's cap in flight there."""
         if endpoint.cap is None:
             return False
-        share = -(-endpoint.cap // self._processes)
+        # A firm cap is rounded down, or all together would pass it; every process has one at least, or it would refuse
+        # for ever. Where that is more than the cap, there are more processes than requests allowed.
+        share = endpoint.cap // self._processes if endpoint.cap_firm else -(-endpoint.cap // self._processes)
+        share = max(share, min(endpoint.cap, 1))
         return self._in_flight.get(endpoint.instance_id, _IDLE)[0] >= share
 
     # Backstops

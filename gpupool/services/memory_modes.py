@@ -8,7 +8,7 @@ from django.db import transaction
 
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
-from gpupool.models import Instance, InstanceDesire, InstanceState, MemoryMode
+from gpupool.models import Instance, InstanceDesire, InstanceState, MemoryMode, VersionState
 from gpupool.policies.memory_mode import Mode, Rules, Verdict, decide
 from gpupool.services.changes import Changes
 from tenants.actor import Actor
@@ -34,7 +34,14 @@ def set_memory_modes(*, actor: Actor, fence: Fence | None = None) -> int:
     )
     serving = list(rows.order_by("pk"))
     rules = mode_rules()
-    on_cpu = {instance.version.model_id for instance in serving if instance.version.device_kind == "cpu"}
+    # What takes everybody's requests: one of another tenant's, or of a version that serves no more, relieves nobody.
+    on_cpu = {
+        instance.version.model_id
+        for instance in serving
+        if instance.version.device_kind == "cpu"
+        and instance.tenant_id is None
+        and instance.version.state == VersionState.SERVING
+    }
     verdicts = {
         instance.pk: decide(
             Mode(instance.memory_mode), instance.kv_used, cpu_ready=instance.version.model_id in on_cpu, rules=rules

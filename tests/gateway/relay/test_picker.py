@@ -280,5 +280,23 @@ def test_no_new_request_goes_to_an_endpoint_whose_cap_is_nought_while_another_ha
 def test_processes_share_a_cap() -> None:
     pool = Pool()
     pool.balancer = Balancer(pool.snapshot, clock=pool.clock, random=lambda: 0.0, processes=3)
-    endpoint = pool.add(cap=4, firm=True)
+    endpoint = pool.add(cap=7, firm=True)  # three times two, not three times three
     assert [one_more(pool) for _ in range(3)] == [endpoint, endpoint, None]
+
+
+def test_a_process_is_left_one_request_of_a_firm_cap_and_none_of_nought() -> None:
+    pool = Pool()
+    pool.balancer = Balancer(pool.snapshot, clock=pool.clock, random=lambda: 0.0, processes=3)
+    endpoint = pool.add(cap=2, firm=True)
+    assert [one_more(pool) for _ in range(2)] == [endpoint, None]
+    pool = Pool()
+    pool.add(cap=0, firm=True)
+    assert one_more(pool) is None
+
+
+def test_a_cap_that_is_not_firm_is_shared_rounded_up() -> None:
+    pool = Pool()
+    pool.balancer = Balancer(pool.snapshot, clock=pool.clock, random=lambda: 0.0, processes=3)
+    capped, other = pool.add(cap=4), pool.add(cap=300)
+    seen = [one_more(pool) for _ in range(40)]
+    assert (seen.count(capped), seen.count(other)) == (2, 38)

@@ -7,11 +7,12 @@ import pytest
 from django.conf import settings
 
 from gpupool import services
-from gpupool.models import Instance, InstanceState
+from gpupool.models import Instance, InstanceState, ModelVersion
 from gpupool.selectors import ReadyEndpoint, list_ready_endpoints
 from gpupool.services.memory_modes import set_memory_modes
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
+from tenants.services import create_tenant
 from tests.gpupool.pool import a_device, a_version, an_online_node, place_one, seen
 
 pytestmark = pytest.mark.django_db
@@ -58,6 +59,16 @@ def test_above_90_percent_a_ready_instance_on_a_cpu_takes_over_with_its_own_cap(
     assert (caps[cpu.pk], caps[other.pk]) == (12, None)
     assert at(gpu, 0.3).cap == 8
     assert {ready.instance_id: ready.cap for ready in list_ready_endpoints()}[cpu.pk] is None
+
+
+def test_a_cpu_that_takes_no_requests_of_everybodys_relieves_nobody() -> None:
+    gpu, cpu = a_ready_instance(), a_ready_instance(kind="cpu", number=1)
+    Instance.objects.filter(pk=cpu.pk).update(tenant_id=create_tenant(slug="acme", name="Acme", actor=SYSTEM).pk)
+    assert at(gpu, 0.95).cap == 4
+    Instance.objects.filter(pk=cpu.pk).update(tenant_id=None)
+    assert at(gpu, 0.95).cap == 0
+    ModelVersion.objects.filter(pk=cpu.version_id).update(state="retired")
+    assert at(gpu, 0.95).cap == 4
 
 
 def test_slots_are_lowered_where_caps_are_firm_or_the_guard_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
