@@ -193,6 +193,6 @@ def _name_instances(gpus: Sequence[GpuReading], listed: Sequence[Listed]) -> Non
     by_place = {(each.parent_uuid, each.mig_index): each for each in listed if each.mig_index is not None}
     for gpu in gpus:
         place = gpu.facts.get("mig_index", "")
-        named = by_place.get((gpu.parent_uuid or "", int(place))) if place.isdigit() else None
+        named = by_place.get((gpu.parent_uuid or "", int(place))) if place.isdecimal() else None
         if named is not None:
             gpu.uuid, gpu.name = gpu.uuid or named.uuid, named.name

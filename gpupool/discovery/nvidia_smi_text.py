@@ -220,7 +220,7 @@ def parse_monitor(text: str) -> tuple[Sample, ...]:
 
 
 def _sample(columns: list[str], cells: list[str]) -> Sample | None:
-    if len(cells) != len(columns) or not cells[0].isdigit():
+    if len(cells) != len(columns) or not cells[0].isdecimal():
         return None
     row = dict(zip(columns, (cell.strip() for cell in cells), strict=True))
     measured = {
