@@ -27,6 +27,7 @@ from gpupool.discovery.uma import (
 _MIG_PROFILE: Final = re.compile(r" MIG ((?:\d+c\.)?\d+g\.\d+gb\S*)")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")  # ids are parts of addresses and keys
 _LONGEST_MODEL: Final = 100
+_MIB: Final = 1 << 20
 _PCIE_LEVELS: Final[Mapping[str, LinkType]] = {
     "PIX": LinkType.PCIE_SWITCH,
     "PXB": LinkType.PCIE_SWITCH,
@@ -193,6 +194,11 @@ def _portion(gpu: GpuReading, sharing: int) -> GpuReading:
     return replace(gpu, memory_bytes=portion, memory_reserved_bytes=reserved, memory_used_bytes=None)
 
 
+def _unrounded(told: int | None, known: int | None) -> int | None:
+    """A tool that counts MiB is off by one for all of it and one for what is kept: claims may take the very last."""
+    return known if None not in (told, known) and abs((told or 0) - (known or 0)) <= 2 * _MIB else told
+
+
 def as_known(told: Sequence[Device], known: Sequence[Device]) -> tuple[Device, ...]:
     """Devices as another tool tells of them, by the ids that they are known by.
 
@@ -200,6 +206,7 @@ def as_known(told: Sequence[Device], known: Sequence[Device]) -> tuple[Device, .
     gone, because it was asked for in another way.
     """
     wholes = {device.pci_address: device for device in known if device.pci_address and not device.partition_of}
+    sizes = {device.stable_id: device.memory_bytes for device in known}
     names: dict[str, str] = {}
     found: list[Device] = []
     for device in told:
@@ -207,7 +214,7 @@ def as_known(told: Sequence[Device], known: Sequence[Device]) -> tuple[Device, .
         if before is not None and not device.partition_of and device.stable_id == device.traceable_id:
             names[device.stable_id] = before.stable_id
             device = replace(device, stable_id=before.stable_id, name=before.name, tags=before.tags)
-        found.append(device)
+        found.append(replace(device, memory_bytes=_unrounded(device.memory_bytes, sizes.get(device.stable_id))))
     divided = {device.stable_id for device in found if not device.allocatable}
     divided -= {device.partition_of for device in found}
     parts = [without_telemetry(part, health="unknown") for part in known if part.partition_of in divided]

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpupool.agent.devices import merge
 from gpupool.discovery import nvidia_smi
 from gpupool.discovery.base import Device, Inventory
 from gpupool.discovery.nvidia_reading import GpuReading, NvmlReading
 from gpupool.discovery.nvidia_smi_text import QUERY, parse_query_gpu, parse_table
-from gpupool.discovery.nvidia_view import devices
+from gpupool.discovery.nvidia_view import as_known, devices
 from tests.gpupool.discovery.nvml_gpus import Gpus
 from tests.gpupool.discovery.samples import read
 from tests.gpupool.discovery.smi_tool import Tool, gpu_xml, report
@@ -181,3 +182,11 @@ def test_a_figure_of_memory_in_common_is_not_offered_beside_the_hosts(tmp_path: 
     gpu = GpuReading(index=0, uuid="GPU-a", name="NVIDIA GB10", memory_bytes=128 * GIB, memory_used_bytes=GIB)
     (device,) = devices(NvmlReading(gpus=[gpu]), node_id=NODE, root=tmp_path)
     assert (device.memory_bytes, device.memory_used_bytes) == (96 * GIB, GIB)  # the CPU's part is the rest
+
+
+@pytest.mark.parametrize(("told", "kept"), [(39 * GIB - MIB, 39 * GIB), (38 * GIB, 38 * GIB), (None, None)])
+def test_a_tool_that_counts_mib_makes_no_gpu_smaller(told: int | None, kept: int | None) -> None:
+    (known,) = seen(a100("17", "GPU-a"))
+    known = replace(known, memory_bytes=39 * GIB)
+    (device,) = as_known([replace(known, memory_bytes=told)], [known])
+    assert device.memory_bytes == kept
