@@ -12,6 +12,7 @@ from core.refusals import Conflict
 from gpupool.admission_settings import admission_settings
 from gpupool.models import Instance, Model, ModelVersion, VersionState
 from gpupool.policies import admission, version_needs
+from gpupool.policies.manifest import digest, read_manifest
 from gpupool.policies.version_needs import VersionNeeds
 from gpupool.services.changes import Changes
 from gpupool.services.names import take_name
@@ -153,8 +154,8 @@ def change_version(version_id: UUID, *, actor: Actor, **values: Any) -> ModelVer
             subject=version,
             actor=actor,
             tenant_id=owner_of(version),
-            before={name: _told(before[name]) for name in changed},
-            after={name: _told(getattr(version, name)) for name in changed},
+            before={name: _told(name, before[name]) for name in changed},
+            after={name: _told(name, getattr(version, name)) for name in changed},
         )
         publish_model(version.model)
     return version
@@ -218,5 +219,9 @@ def _check(version: ModelVersion) -> None:
     fill_memory(version)
 
 
-def _told(value: Any) -> Any:
+def _told(name: str, value: Any) -> Any:
+    """As the audit log keeps it: of a manifest, which may name thousands of files, what it comes to."""
+    if name == "manifest" and value:
+        manifest = read_manifest(value)
+        return {"sha256": digest(manifest), "files": len(manifest.files), "bytes": manifest.total_bytes}
     return str(value) if isinstance(value, UUID) else value

@@ -152,6 +152,14 @@ def test_a_bill_of_materials_is_checked_where_it_is_given() -> None:
     assert admitted.checks["sbom"] == {"format": "CycloneDX 1.6", "components": 1}
 
 
+def test_the_audit_log_keeps_what_a_manifest_comes_to() -> None:
+    version = a_draft(manifest=None)
+    change_version(version.pk, manifest=MANIFEST, actor=SYSTEM)
+    event = AuditEvent.objects.filter(action="model_version.changed", after__has_key="manifest").get()
+    expected = {"sha256": digest(read_manifest(MANIFEST)), "files": 1, "bytes": TINY.stat().st_size}
+    assert (event.before["manifest"], event.after["manifest"]) == ({}, expected)
+
+
 def test_only_a_draft_is_described_otherwise() -> None:
     version = admit_version(a_draft().pk, actor=SYSTEM)
     with pytest.raises(Conflict, match="only a draft can be changed"):
