@@ -239,6 +239,29 @@ async def test_one_that_slept_for_nobody_is_bound_and_wakes(web: FakeWeb, var_di
         assert "somebody" not in (await talk(ready, "GET", "/told"))["spoke"]
 
 
+@pytest.mark.shows("R17")
+async def test_a_rotated_token_strands_no_bound_instance(web: FakeWeb, var_dir: Path, key: bytes) -> None:
+    """The key changes with the token: what was bound goes on, asleep or awake, under rows that are signed anew."""
+    awake, asleep = (bound(a_row(), uuid7(), key) for _ in range(2))
+    await web.desire(awake, asleep)
+    async with running_agent(web, var_dir, timings=QUICK):
+        pids = [(await web.until_state(one.instance_id, "ready")).pid for one in (awake, asleep)]
+        await web.desire(awake, to(asleep, "asleep"))
+        await web.until_state(asleep.instance_id, "asleep")
+    web.forget()
+    web.token = "another-token"
+    fresh = switch_key(token_digest(web.token))
+    rows = [bound(one, one.tenant_id or uuid7(), fresh) for one in (awake, asleep)]
+    async with running_agent(web, var_dir, timings=QUICK):
+        await web.desire(*rows)
+        facts = [await web.until_state(one.instance_id, "ready") for one in rows]
+        assert [(fact.pid, fact.verified_tenant) for fact in facts] == [
+            (pid, one.tenant_id) for pid, one in zip(pids, rows, strict=True)
+        ]
+        told = [fact for report in web.observed for fact in report.instances if fact.instance_id == awake.instance_id]
+        assert {(fact.state, fact.verified_tenant) for fact in told} == {("ready", awake.tenant_id)}  # all along
+
+
 @pytest.mark.shows("R19")
 async def test_sixteen_tenants_take_turns_on_a_device_without_a_conflict(
     web: FakeWeb, var_dir: Path, key: bytes, capsys: pytest.CaptureFixture[str]
