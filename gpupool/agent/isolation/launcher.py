@@ -129,6 +129,9 @@ class Isolator:
         shown = artefact_mounts(model)
         seen = {target for _, target in shown}
         others = [path for path in named_paths(argv) if not seen & {path, *path.parents}]
+        for path in others:
+            if path.resolve() in work.parents:
+                raise CannotIsolate(f"It names {path}, which would show it what is others'.", retry=False)
         room = Room(
             work=work,
             read_only=(*program_paths(self.code), *others),

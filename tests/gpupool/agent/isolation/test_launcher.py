@@ -114,6 +114,17 @@ def test_files_that_the_command_names_are_shown_too(tmp_path: Path, model: Path)
     assert words[at - 1 : at + 2] == ["--ro-bind", str(adapter), str(adapter)]
 
 
+@pytest.mark.shows("R144")
+@pytest.mark.parametrize("named", ["/", "..", "link"])
+def test_no_argument_shows_the_folder_that_all_instances_work_in(tmp_path: Path, model: Path, named: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    path = {"/": "/", "..": f"{tmp_path}/x/..", "link": str(tmp_path / "link")}[named]
+    (tmp_path / "x").mkdir()
+    command = Command((*COMMAND.argv, "--lora", path), {}, Path("/log"))
+    with pytest.raises(CannotIsolate, match="what is others'"):
+        isolator(tmp_path).command(asking({"sandbox": "bubblewrap"}), [GPU], model, command)
+
+
 def test_gvisor_gets_a_bundle(tmp_path: Path, model: Path) -> None:
     wish = asking({"sandbox": "gvisor"})
     made = isolator(tmp_path).command(wish, [GPU], model, COMMAND)
