@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, Sum
 
-from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, VersionState
+from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, NodeState, VersionState
 from gpupool.policies.asleep_pool import Pooled, PoolRules, Waiting, reuse_ratio
 from gpupool.policies.instance import UP, State
 from gpupool.policies.rollback import Candidate
@@ -156,7 +156,7 @@ def read_nearness(version_id: UUID | None = None) -> Nearness:
 
 def _leases(instances: list[Instance]) -> dict[UUID, list[Lease]]:
     holders = {f"{_HOLDER}{one.pk}": one.pk for one in instances}
-    rows = Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device")
+    rows = Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device__node")
     found: dict[UUID, list[Lease]] = {}
     for lease in rows.order_by("pk"):
         found.setdefault(holders[lease.holder], []).append(lease)
@@ -164,10 +164,16 @@ def _leases(instances: list[Instance]) -> dict[UUID, list[Lease]]:
 
 
 def _could_hold(devices: Iterable[Device], version: ModelVersion) -> frozenset[UUID]:
-    """Those of the devices that are of the version's kind, and large enough when nobody else is on them."""
-    needed = version.memory_bytes
-    alike = (device for device in devices if device.kind == version.device_kind and device.isolated_at is None)
-    return frozenset(device.pk for device in alike if (device.memory_bytes or 0) >= needed)
+    """Those of the devices that are of the version's kind, taken from at all, and large enough when nobody is there."""
+    return frozenset(
+        device.pk
+        for device in devices
+        if device.kind == version.device_kind
+        and device.isolated_at is None
+        and device.node.state == NodeState.ONLINE
+        and not (device.node.cordoned or device.node.maintenance)
+        and (device.memory_bytes or 0) >= version.memory_bytes
+    )
 
 
 def _is_short(instance: Instance, lease: Lease) -> bool:

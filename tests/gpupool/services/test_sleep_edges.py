@@ -93,6 +93,10 @@ def test_nobody_sleeps_for_a_new_one_that_would_not_fit_on_its_device_anyway() -
     assert desire(instance) == InstanceDesire.RUNNING
     fits = services.acquire_instance(sleepy("fits", memory_bytes=10 * GIB).pk, make_tenant("t").pk, actor=SYSTEM)
     services.explain_waiting(fits.instance.pk, "There is no room.", actor=SYSTEM)
+    services.set_node_cordoned(node.pk, True, actor=SYSTEM)
+    look()
+    assert desire(instance) == InstanceDesire.RUNNING
+    services.set_node_cordoned(node.pk, False, actor=SYSTEM)
     look()
     assert desire(instance) == InstanceDesire.ASLEEP
 
