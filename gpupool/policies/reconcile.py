@@ -300,15 +300,20 @@ def _place_waiting(waiting: Sequence[InstanceView], world: World) -> list[Action
     actions: list[Action] = []
     ordered = sorted(waiting, key=lambda one: (-versions[one.version_id].need.priority, one.instance_id))
     # Before all, what is reserved for its tenant: who had to give it back must not be there first again.
-    ordered.sort(key=lambda one: not this_round.is_due(_need_of(one, versions[one.version_id])))
-    for instance in ordered:
+    due = {
+        one.instance_id
+        for one in ordered
+        if not versions[one.version_id].held_back and this_round.is_due(_need_of(one, versions[one.version_id]))
+    }
+    for instance in sorted(ordered, key=lambda one: one.instance_id not in due):
         version = versions[instance.version_id]
         if version.held_back:
             actions += _explain(instance, version.held_back)
             continue
         need = _need_of(instance, version)
         # Nobody goes for what did not start the last time: it would be asked for again and again.
-        match this_round.place(need, holder=instance.instance_id, may_preempt=version.failures == 0):
+        may_preempt, by_right = version.failures == 0, instance.instance_id in due
+        match this_round.place(need, holder=instance.instance_id, may_preempt=may_preempt, by_right=by_right):
             case Placed(device_ids=device_ids):
                 actions.append(Place(instance.instance_id, device_ids))
             case Preempt(instances=victims, reason=reason):

@@ -38,13 +38,14 @@ def place(
     quotas: Sequence[QuotaView] = (),
     reservations: Sequence[ReservationView] = (),
     may_preempt: bool = True,
+    by_right: bool = True,
 ) -> Placement:
     """Where it goes, or why nowhere. Ties go to the smaller ids, so that the choice is stable."""
     if need.memory_bytes <= 0:
         return Unplaced("Its version does not say how many bytes one instance claims.", ())
     if need.devices < 1:
         return Unplaced("Its version asks for no device.", ())
-    standings = [rights.standing(one, devices) for one in reservations] if need.kind == "gpu" else []
+    standings = rights.standings(reservations, devices) if need.kind == "gpu" else []
     made = _place(devices, need, quotas, standings)
     if isinstance(made, Placed) or not may_preempt:
         return made
@@ -53,16 +54,16 @@ def place(
         return made  # more room would not help
     if any(claim.leaving for device in devices for claim in device.claims):
         left = without_leaving(devices)
-        soon = _place(left, need, quotas, [rights.standing(one, left) for one in reservations])
+        soon = _place(left, need, quotas, rights.standings(reservations, left))
         if isinstance(soon, Placed):
             reason = "It waits for instances that are leaving: there is room once they have gone."
             return Unplaced(reason, made.unfit, made.fits, soon.device_ids)
-    found = preempt(devices, need, standings, made)
+    found = preempt(devices, need, standings, made, _hosts(devices, need), by_right=by_right)
     if found is None:
         return made
     # Nobody goes for what would not fit then: its host may be full, or what comes free be kept for others.
     then = without(devices, frozenset(found.instances))
-    after = _place(then, need, quotas, [rights.standing(one, then) for one in reservations])
+    after = _place(then, need, quotas, rights.standings(reservations, then))
     return replace(found, device_ids=after.device_ids) if isinstance(after, Placed) else made
 
 
@@ -74,7 +75,7 @@ def judge_all(
     reservations: Sequence[ReservationView] = (),
 ) -> list[Fits | Unfit]:
     """Each device's own verdict, in their order: for people who ask why."""
-    standings = [rights.standing(one, devices) for one in reservations] if need.kind == "gpu" else []
+    standings = rights.standings(reservations, devices) if need.kind == "gpu" else []
     hosts, asked = _hosts(devices, need), filters.asked_by(need)
     kept = rights.kept_of(need, standings)
     return [_judge(device, need, asked, hosts, standings, kept, quotas) for device in devices]

@@ -13,12 +13,20 @@ from gpupool.policies.placement.views import ClaimView, DeviceView, Fits, Need, 
 _OCCUPIED: Final = frozenset(code for code, _ in filters.OCCUPANCY)
 
 
-def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Standing], made: Unplaced) -> Preempt | None:
+def preempt(
+    devices: Sequence[DeviceView],
+    need: Need,
+    standings: Sequence[Standing],
+    made: Unplaced,
+    hosts: Mapping[UUID | None, DeviceView],
+    *,
+    by_right: bool = True,
+) -> Preempt | None:
     """The fewest and least important instances whose going makes room; None where none would do.
 
     `made` is why nothing fits now: only devices that are full, or that fit alone, are worth a second look.
     """
-    own_rights = [one for one in standings if one.reservation.tenant_id == need.tenant_id and one.unmet]
+    own_rights = [one for one in standings if by_right and one.covers(need)]
     kept = rights.kept_of(need, standings)
     by_tenant: dict[UUID, list[Standing]] = defaultdict(list)
     for one in standings:
@@ -36,7 +44,7 @@ def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Stand
             victims = _victims(device, need, own_rights, by_tenant)
         else:
             continue
-        if victims is None:
+        if victims is None or not _host_has_room(hosts.get(device.node_id), victims, need):
             continue
         going[device.device_id] = victims
         left = (device.free_bytes or 0) + sum(one.memory_bytes for one in victims) - need.memory_bytes
@@ -48,9 +56,6 @@ def preempt(devices: Sequence[DeviceView], need: Need, standings: Sequence[Stand
         return None
     instances = {claim.holder: claim for one in chosen.device_ids for claim in going[one] if claim.holder is not None}
     if not instances:
-        return None
-    by_right = [one for one in chosen.device_ids if _is_by_right(going[one], need)]
-    if by_right and not _is_covered(len(by_right), need, own_rights):
         return None
     if _takes_rights(devices, frozenset(instances), need, standings):
         return None
@@ -117,11 +122,6 @@ def without(devices: Sequence[DeviceView], instances: frozenset[UUID]) -> tuple[
     )
 
 
-def _is_covered(count: int, need: Need, own_rights: Sequence[Standing]) -> bool:
-    """Whether so many devices are no more than the tenant has a right to and does not hold."""
-    return any(count <= one.unmet_devices or count * need.memory_bytes <= one.unmet_bytes for one in own_rights)
-
-
 def _takes_rights(
     devices: Sequence[DeviceView], instances: frozenset[UUID], need: Need, standings: Sequence[Standing]
 ) -> bool:
@@ -140,17 +140,29 @@ def _takes_rights(
     then = without(devices, instances)
     return any(
         after.unmet_devices > one.unmet_devices or after.unmet_bytes > one.unmet_bytes
-        for one in others
-        for after in (rights.standing(one.reservation, then),)
+        for one, after in zip(others, rights.standings([one.reservation for one in others], then), strict=True)
     )
 
 
 def _without(device: DeviceView, ended: Sequence[ClaimView]) -> DeviceView:
+    gone = {id(claim) for claim in ended}  # the very ones: comparing thousands by their members takes long
     return replace(
         device,
-        claims=tuple(claim for claim in device.claims if claim not in ended),
+        claims=tuple(claim for claim in device.claims if id(claim) not in gone),
         claimed_bytes=device.claimed_bytes - sum(claim.memory_bytes for claim in ended),
     )
+
+
+def _host_has_room(host: DeviceView | None, victims: Sequence[ClaimView], need: Need) -> bool:
+    """Whether the host's memory beside the device suffices once they have gone."""
+    if not need.host_memory_bytes or need.kind == "cpu":
+        return True
+    free = None if host is None else host.free_bytes
+    if host is None or free is None:
+        return False
+    holders = {one.holder for one in victims}
+    back = sum(one.memory_bytes for one in host.claims if one.leaving or (one.holder and one.holder in holders))
+    return free + back >= need.host_memory_bytes
 
 
 def _score(victims: Sequence[ClaimView]) -> float:

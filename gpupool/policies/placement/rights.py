@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from gpupool.policies.lease import describe_bytes
-from gpupool.policies.placement.views import DeviceView, Need, QuotaView, ReservationView
+from gpupool.policies.placement.views import ClaimView, DeviceView, Need, QuotaView, ReservationView
 
 
 def matches(device: DeviceView, gpu_tag: str) -> bool:
@@ -24,6 +24,13 @@ class Standing:
     free_bytes: int
     beyond: bool = False  # its tenant holds more than is reserved, not counting what is leaving
 
+    def covers(self, need: Need) -> bool:
+        """Whether all of the need is what its tenant has a right to and does not hold yet."""
+        kept = self.reservation
+        if need.kind != "gpu" or kept.tenant_id != need.tenant_id or kept.gpu_tag not in ("", need.gpu_tag):
+            return False
+        return self.unmet_devices >= need.devices or self.unmet_bytes >= need.memory_bytes * need.devices
+
     @property
     def spare_devices(self) -> int:
         """Untouched ones beyond what is still due to the tenant."""
@@ -34,31 +41,64 @@ class Standing:
         return self.unmet_devices > 0 or self.unmet_bytes > 0
 
 
-def standing(reservation: ReservationView, devices: Iterable[DeviceView]) -> Standing:
-    """What the devices' claims make of it."""
-    held, held_bytes, staying, staying_bytes, free = 0, 0, 0, 0, 0
-    untouched = []
+def standings(reservations: Sequence[ReservationView], devices: Sequence[DeviceView]) -> list[Standing]:
+    """What the devices' claims make of each. Devices are looked at once for each tag, not for each reservation."""
+    areas: dict[str, _Area] = {}
+    found = []
+    for one in reservations:
+        if one.gpu_tag not in areas:
+            areas[one.gpu_tag] = _area(one.gpu_tag, devices)
+        area = areas[one.gpu_tag]
+        held, staying = area.held.get(one.tenant_id, (0, 0)), area.staying.get(one.tenant_id, (0, 0))
+        found.append(
+            Standing(
+                one,
+                max(0, one.devices - held[0]),
+                max(0, one.memory_bytes - held[1]),
+                area.untouched,
+                area.free_bytes,
+                beyond=staying[0] > one.devices and staying[1] > one.memory_bytes,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """Devices with a tag: what lies free of them, and who holds how many of them and of their bytes."""
+
+    untouched: frozenset[UUID]
+    free_bytes: int
+    held: Mapping[UUID, tuple[int, int]]
+    staying: Mapping[UUID, tuple[int, int]]  # without what is leaving
+
+
+def _area(gpu_tag: str, devices: Iterable[DeviceView]) -> _Area:
+    untouched, free = [], 0
+    held: dict[UUID, tuple[int, int]] = {}
+    staying: dict[UUID, tuple[int, int]] = {}
     for device in devices:
-        if not matches(device, reservation.gpu_tag):
+        if not matches(device, gpu_tag):
             continue
-        mine = [claim for claim in device.claims if claim.tenant_id == reservation.tenant_id]
-        held += bool(mine)
-        held_bytes += sum(claim.memory_bytes for claim in mine)
-        stays = [claim for claim in mine if not claim.leaving]
-        staying += bool(stays)
-        staying_bytes += sum(claim.memory_bytes for claim in stays)
+        if device.claims:
+            _count(device.claims, held)
+            _count([claim for claim in device.claims if not claim.leaving], staying)
         if device.memory_bytes is not None and _is_usable(device):
             free += max(0, device.memory_bytes - device.claimed_bytes)
             if device.untouched:
                 untouched.append(device.device_id)
-    return Standing(
-        reservation,
-        max(0, reservation.devices - held),
-        max(0, reservation.memory_bytes - held_bytes),
-        frozenset(untouched),
-        free,
-        beyond=staying > reservation.devices and staying_bytes > reservation.memory_bytes,
-    )
+    return _Area(frozenset(untouched), free, held, staying)
+
+
+def _count(claims: Iterable[ClaimView], held: dict[UUID, tuple[int, int]]) -> None:
+    """Add one device's claims, by tenant."""
+    sizes: dict[UUID, int] = {}
+    for claim in claims:
+        if claim.tenant_id is not None:
+            sizes[claim.tenant_id] = sizes.get(claim.tenant_id, 0) + claim.memory_bytes
+    for tenant, size in sizes.items():
+        devices, before = held.get(tenant, (0, 0))
+        held[tenant] = (devices + 1, before + size)
 
 
 def _is_usable(device: DeviceView) -> bool:

@@ -1,12 +1,11 @@
 """One look at the pool in which several instances are placed: each sees what those before it took."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
 from gpupool.policies.placement.pick import place
-from gpupool.policies.placement.rights import standing
+from gpupool.policies.placement.rights import Standing, standings
 from gpupool.policies.placement.views import (
     ClaimView,
     DeviceView,
@@ -35,13 +34,19 @@ class Round:
         self._quotas = {quota.quota_id: quota for quota in quotas}
         self._reservations = reservations
         self._now = now
-        self._due: dict[UUID, tuple[int, int]] | None = None
+        self._due: list[Standing] | None = None
+        self._first: dict[UUID, int] = {}  # priority of a tenant's first need that its right does not cover
 
-    def place(self, need: Need, *, holder: UUID, may_preempt: bool = True) -> Placement:
-        """Decide, and keep in mind what was decided."""
+    def place(self, need: Need, *, holder: UUID, may_preempt: bool = True, by_right: bool = True) -> Placement:
+        """Decide, and keep in mind what was decided. `by_right`: others may go for its tenant's reservation."""
         quotas = [quota for quota in self._quotas.values() if quota.counts(need)]
         made = place(
-            tuple(self._devices.values()), need, quotas=quotas, reservations=self._reservations, may_preempt=may_preempt
+            tuple(self._devices.values()),
+            need,
+            quotas=quotas,
+            reservations=self._reservations,
+            may_preempt=may_preempt,
+            by_right=by_right,
         )
         match made:
             case Placed(device_ids=device_ids):
@@ -57,22 +62,21 @@ class Round:
         return made
 
     def is_due(self, need: Need) -> bool:
-        """Whether its tenant has a right to it that it does not hold yet. Asked once for each, as rights end."""
-        if need.kind != "gpu" or not self._reservations:
-            return False
+        """Whether its tenant has a right to it that it does not hold yet. Asked once for each, the most important
+        first: where a tenant's right does not cover one, what matters less to the tenant itself goes not before it.
+        """
         if self._due is None:
-            every = tuple(self._devices.values())
-            self._due = defaultdict(lambda: (0, 0))
-            for one in (standing(reservation, every) for reservation in self._reservations):
-                devices, size = self._due[one.reservation.tenant_id]
-                self._due[one.reservation.tenant_id] = (devices + one.unmet_devices, size + one.unmet_bytes)
-        if need.tenant_id is None:
+            self._due = standings(self._reservations, tuple(self._devices.values()))
+        covering = next((one for one in self._due if one.covers(need)), None)
+        if need.tenant_id is None or covering is None or need.priority < self._first.get(need.tenant_id, need.priority):
+            if need.tenant_id is not None:
+                self._first.setdefault(need.tenant_id, need.priority)
             return False
-        devices, size = self._due[need.tenant_id]
-        wanted = need.memory_bytes * need.devices
-        if devices < need.devices and size < wanted:
-            return False
-        self._due[need.tenant_id] = (max(0, devices - need.devices), max(0, size - wanted))
+        self._due[self._due.index(covering)] = replace(
+            covering,
+            unmet_devices=max(0, covering.unmet_devices - need.devices),
+            unmet_bytes=max(0, covering.unmet_bytes - need.memory_bytes * need.devices),
+        )
         return True
 
     def _take(self, device_ids: Sequence[UUID], need: Need, holder: UUID | None) -> None:
