@@ -213,14 +213,17 @@ class CutPool(Pool):
 
     def engines(self, node: CutNode) -> list[psutil.Process]:
         """Engine processes of the node that exist now, by the ports that its agent gives."""
-        ports = {str(node.first_port + number) for number in range(_PORTS_EACH)}
-        found = []
-        for process in psutil.process_iter(["cmdline", "status"]):
-            line = process.info["cmdline"] or []
-            if "--port" not in line[:-1] or process.info["status"] == psutil.STATUS_ZOMBIE:
-                continue
-            if line[line.index("--port") + 1] in ports:
-                found.append(process)
+        return self.engines_by_node()[node.name]
+
+    def engines_by_node(self) -> dict[str, list[psutil.Process]]:
+        """The same of every node in one pass: it is asked all the time, beside what is to be seen."""
+        nodes = list(self.nodes.values())
+        found: dict[str, list[psutil.Process]] = {node.name: [] for node in nodes}
+        for process in psutil.process_iter():
+            port = _port_of(process.pid)
+            for node in nodes:
+                if port is not None and port in range(node.first_port, node.first_port + _PORTS_EACH):
+                    found[node.name].append(process)
         return found
 
     def close(self) -> None:
@@ -237,6 +240,16 @@ class CutPool(Pool):
         if self.in_namespaces:
             _ip("link", "del", self._bridge, check=False)
         self.wires.close()
+
+
+def _port_of(pid: int) -> int | None:
+    """What the process was told to listen on; None where it was told of no port. A zombie has no line any more."""
+    try:
+        line = psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return None
+    told = line[line.index("--port") + 1 :] if "--port" in line else []
+    return int(told[0]) if told and told[0].isdigit() else None
 
 
 class Watcher:
@@ -260,10 +273,10 @@ class Watcher:
     def _look(self) -> None:
         while not self._over.wait(0.1):
             self.looks += 1
-            for node in list(self._pool.nodes.values()):
-                pids = [engine.pid for engine in self._pool.engines(node)]
-                if len(pids) > 1:
-                    self.wrong.append(f"{time.monotonic():.1f}: {node.name} runs {pids}")
+            for name, engines in self._pool.engines_by_node().items():
+                if len(engines) > 1:
+                    pids = [engine.pid for engine in engines]
+                    self.wrong.append(f"{time.monotonic():.1f}: {name} runs {pids}")
 
 
 @contextlib.contextmanager

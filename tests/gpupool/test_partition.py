@@ -48,8 +48,8 @@ class Drill:
         )
         ModelVersion.objects.filter(pk=version.pk).update(whole_device=True)
         pool.start_web()
+        self.controllers = [pool.start_cut_controller() for _ in range(2)]  # all at once: each takes its time to start
         eventually(pool.web_serves, say=pool.logs)
-        self.controllers = [pool.start_cut_controller() for _ in range(2)]
         for name, token in tokens.items():
             pool.start_node(name, token)
         self.settled()
@@ -65,7 +65,7 @@ class Drill:
             holders = list(Lease.objects.filter(released_at=None).values_list("holder", flat=True))
             if holders != [f"instance:{live[0].pk}"] or live[0].node is None:
                 return None
-            running = {name: [one.pid for one in self.pool.engines(node)] for name, node in self.pool.nodes.items()}
+            running = {name: [one.pid for one in engines] for name, engines in self.pool.engines_by_node().items()}
             expected = {name: [live[0].pid] if name == live[0].node.name else [] for name in _NODES}
             view = self.book()
             statuses = sorted(record.status for record in view.book.records.values())
@@ -173,7 +173,7 @@ def _run(tmp_path: Path, etcd: EtcdServer, tiny_model: Path, *, ttl_seconds: flo
 @pytest.mark.slow
 @pytest.mark.shows("P8", "P13", "P15", "R73")
 def test_three_rounds_of_partition(tmp_path: Path, transactional_db: None, etcd: EtcdServer, tiny_model: Path) -> None:
-    _run(tmp_path, etcd, tiny_model, ttl_seconds=1.5, rounds=("store", "cut", "lost"))
+    _run(tmp_path, etcd, tiny_model, ttl_seconds=1.0, rounds=("store", "cut", "lost"))
 
 
 @pytest.mark.drill
