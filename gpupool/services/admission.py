@@ -113,9 +113,11 @@ def switch_version(
     new, old = lock_version(version_id), lock_version(instead_of)
     if new.pk == old.pk or new.model_id != old.model_id or new.tenant_id != old.tenant_id:
         raise Conflict("A version is served instead of another one of the same model, for the same tenants.")
-    settings = admission_settings()
-    _check_step(new, Stage.SERVING, settings)
-    _check_step(old, Stage.RETIRED, settings)
+    if (new.state, old.state) == (VersionState.SERVING, VersionState.RETIRED):
+        return new  # asked for again
+    if old.state != VersionState.SERVING:  # somebody else was faster: else two versions would serve after two switches
+        raise Conflict(f"{old.name} is {old.state}: nothing is served instead of it.")
+    _check_step(new, Stage.SERVING, admission_settings())
     if need_ready and not _takes_requests(new):
         raise Conflict(f"No instance of {new.name} is ready: its requests would have nowhere to go.")
     for version, state in ((new, VersionState.SERVING), (old, VersionState.RETIRED)):

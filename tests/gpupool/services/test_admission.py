@@ -215,6 +215,20 @@ def test_a_switch_takes_the_requests_from_one_version_to_the_other_in_one_step()
     assert old.state == VersionState.RETIRED
 
 
+def test_of_two_switches_away_from_one_version_the_second_is_told() -> None:
+    model = make_model("qwen3")
+    old, new, other = (a_draft(model, name) for name in ("v1", "v2", "v3"))
+    for port, version in enumerate((old, new, other), 1):
+        admit_version(version.pk, actor=SYSTEM)
+        make_instance(version, port=port)
+    serve_version(old.pk, actor=SYSTEM)
+    switch_version(new.pk, instead_of=old.pk, actor=SYSTEM)
+    with pytest.raises(Conflict, match="v1 is retired: nothing is served instead of it"):
+        switch_version(other.pk, instead_of=old.pk, actor=SYSTEM)
+    switch_version(new.pk, instead_of=old.pk, actor=SYSTEM)  # the answer was lost, and it is asked for again
+    assert [endpoint.port for endpoint in list_ready_endpoints()] == [2]
+
+
 @pytest.mark.parametrize("useless", [{"desire": InstanceDesire.STOPPED}, {"tenant_id": UUID(int=7)}, {"port": None}])
 def test_requests_are_not_switched_to_what_takes_none_of_them(useless: dict[str, Any]) -> None:
     model = make_model("qwen3")
