@@ -144,7 +144,7 @@ class EngineLife:
     def stage(self) -> None:
         """Without a process: keep its weights in the page cache, as near as it gets to sleep."""
         self.enter(Phase.ASLEEP, "It has no process. Its weights are being read into the page cache.")
-        self._reading = asyncio.create_task(keep_at_hand(self), name=f"stage-{self.instance_id}")
+        self._reading = asyncio.create_task(keep_at_hand(self, self._shop.reading), name=f"stage-{self.instance_id}")
 
     def stop(self, drain_seconds: float, reason: str) -> None:
         """Ask it to end; a second call can only shorten the draining."""

@@ -21,8 +21,8 @@ class Staged(Protocol):
     def remark(self, reason: str) -> None: ...
 
 
-async def keep_at_hand(staged: Staged) -> None:
-    """Read its artefact's files in, and say how much of them is there."""
+async def keep_at_hand(staged: Staged, turn: asyncio.Lock) -> None:
+    """Read its artefact's files in, when it is its `turn`, and say how much of them is there."""
     try:
         path = await asyncio.to_thread(locate, staged.record.row.artefact_uri)
     except (ArtefactMissing, ArtefactUriRefused) as error:
@@ -31,9 +31,10 @@ async def keep_at_hand(staged: Staged) -> None:
     files = await asyncio.to_thread(page_cache.weight_files, path)
     ended = threading.Event()  # a thread does not end with who waits for it
     try:
-        await asyncio.to_thread(
-            page_cache.read_in, files, stopped=lambda: ended.is_set() or staged.phase is not Phase.ASLEEP
-        )
+        async with turn:
+            await asyncio.to_thread(
+                page_cache.read_in, files, stopped=lambda: ended.is_set() or staged.phase is not Phase.ASLEEP
+            )
     finally:
         ended.set()
     share = await asyncio.to_thread(page_cache.cached_share, files)

@@ -1,7 +1,8 @@
 """What the engines of a node share."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.clock import Clock
@@ -51,3 +52,4 @@ class Workshop:
     launcher: Launcher = PROCESSES
     host: str = "127.0.0.1"  # what engines listen on; the agent itself reaches them by loopback
     notice: Callable[[Noticed], None] = lambda noticed: None  # tells the web process of something that happened
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)  # of weights that nobody waits for: one after the other

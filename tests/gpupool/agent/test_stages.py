@@ -78,6 +78,19 @@ async def test_an_artefacts_folder_that_does_not_answer_holds_up_nothing_else(
     assert threading.main_thread() not in listed
 
 
+async def test_many_that_are_read_for_leave_room_for_one_that_starts(web: FakeWeb, var_dir: Path) -> None:
+    model = var_dir / "model.gguf"
+    copyfile(TINY, model)
+    os.truncate(model, 100 << 30)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4))
+    asleep, wish = [a_row(model.as_uri(), state="asleep") for _ in range(6)], a_row()
+    await web.desire(*asleep)
+    async with running_agent(web, var_dir, timings=FAST):
+        await web.until(lambda: all(web.fact(one.instance_id) is not None for one in asleep))
+        await web.desire(*asleep, wish)
+        await web.until_state(wish.instance_id, "ready")
+
+
 async def test_who_compares_a_hundred_gigabytes_stops_at_once(web: FakeWeb, var_dir: Path) -> None:
     model = var_dir / "model.gguf"
     copyfile(TINY, model)
