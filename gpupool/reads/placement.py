@@ -104,15 +104,19 @@ def shape_of(asked: Mapping[str, Any]) -> Shape | None:
     return Shape(batch, length, str(asked.get("precision") or "fp16"))
 
 
+_OF_HOLDER: Final = (
+    "tenant_id", "priority", "desire", "version__isolation", "version__tenant_id", "version__model__tenant_id",
+)  # fmt: skip
+"""A version's manifest and card are large, and each of its instances would read them."""
+
+
 def _claims() -> dict[UUID, list[ClaimView]]:
-    rows = list(Lease.objects.filter(released_at__isnull=True).order_by("pk"))
-    holders = [holder for row in rows if (holder := _holder(row.holder)) is not None]
-    instances = {
-        instance.pk: instance for instance in Instance.objects.filter(pk__in=holders).select_related("version__model")
-    }
+    rows = [(row, _holder(row.holder)) for row in Lease.objects.filter(released_at__isnull=True).order_by("pk")]
+    holders = [holder for _, holder in rows if holder is not None]
+    held_by = Instance.objects.filter(pk__in=holders).select_related("version__model").only(*_OF_HOLDER)
+    instances = {instance.pk: instance for instance in held_by}
     claims: dict[UUID, list[ClaimView]] = defaultdict(list)
-    for row in rows:
-        holder = _holder(row.holder)
+    for row, holder in rows:
         claims[row.device_id].append(_claim(row, instances.get(holder) if holder else None))
     return claims
 

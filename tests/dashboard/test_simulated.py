@@ -3,12 +3,15 @@
 import re
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from dashboard.selectors import list_portal_models
 from gpupool import services
 from gpupool.models import Device, DeviceEvent, HealingAction, Instance, Node
+from gpupool.stream.messages import Observed
 from tenants.actor import SYSTEM
 from tenants.models import TenantRole, User
 from tests.dashboard.people import person, tenant
@@ -91,3 +94,32 @@ def test_versions_events_and_actions_say_it_in_the_api(operator: Client) -> None
     for path in ("versions", "healing/events", "healing/actions"):
         (row,) = operator.get(f"/api/{path}/").json()["results"]
         assert row["simulated"] is True, path
+
+
+def test_pages_of_the_pool_ask_as_little_of_a_large_fleet_as_of_a_small_one(operator: Client) -> None:
+    node = an_online_node(a_device("GPU-1"), name="one")
+    version = a_version("llama", memory_bytes=GIB)
+    place_one(version, node)
+    paths = (
+        "/console/overview/",
+        "/console/nodes/",
+        f"/console/nodes/{node.pk}/",
+        f"/console/fit/?version={version.pk}",
+    )
+
+    def asked() -> list[int]:
+        counts = []
+        for path in paths:
+            operator.get(path)
+            with CaptureQueriesContext(connection) as queries:
+                assert operator.get(path).status_code == 200
+            counts.append(len(queries))
+        return counts
+
+    small = asked()
+    for number in range(6):
+        another = an_online_node(*(a_device(f"GPU-{number}-{at}") for at in range(4)), name=f"more-{number}")
+        place_one(version, another)
+    facts = [a_device("GPU-1"), *(a_device(f"GPU-0{at}") for at in range(4))]
+    services.apply_observed(node.pk, node.session, Observed(sequence=1, devices=facts, instances=[]))
+    assert asked() == small

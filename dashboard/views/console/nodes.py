@@ -29,6 +29,7 @@ from tenants.services import Conflict, InvalidInput
 
 _MOST_EVENTS = 20
 _MOST_ACTIONS = 20
+_OUTAGE = ("isolated_at", "isolated_reason")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ def _sums(devices: list[DeviceOverview]) -> tuple[int, int | None, int, int | No
 
 
 def _devices(node: Node) -> list[DeviceRow]:
-    known = {device.pk: device for device in node.devices.all()}
+    known = {device.pk: device for device in node.devices.only("node", "allocatable", "traceable_id", *_OUTAGE)}
     return [
         DeviceRow(
             device=one,
@@ -217,7 +218,7 @@ def _devices(node: Node) -> list[DeviceRow]:
             isolated_reason=known[one.id].isolated_reason,
             isolated=known[one.id].isolated_at is not None,
         )
-        for one in list_devices_overview()
+        for one in list_devices_overview(node.pk)
         if one.id in known
     ]
 
