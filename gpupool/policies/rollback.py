@@ -18,6 +18,7 @@ class Candidate:
     failed_since: float | None = None  # an instance of it stands as failed since; None: none does
     failures: int = 0  # its latest instances in a row that ended without ever having been ready
     ready: int = 0  # instances that serve
+    coming: int = 0  # instances that load for the first time: they may serve yet
     reason: str = ""  # why the failed one failed
 
 
@@ -38,7 +39,9 @@ def decide_rollback(versions: Sequence[Candidate], *, now: float, grace_seconds:
     """
     found: list[RollBack] = []
     for version in versions:
-        if not version.serving or version.replicas == 0 or version.stable_at is not None or version.ready:
+        if not version.serving or version.replicas == 0 or version.stable_at is not None:
+            continue
+        if version.ready or version.coming:
             continue
         given_up = version.failed_since is not None and now - version.failed_since >= grace_seconds
         if not given_up and version.failures == 0:

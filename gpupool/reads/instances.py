@@ -17,6 +17,7 @@ from gpupool.policies.rollback import Candidate
 from gpupool.policies.tiers import Latency, Tier, Timed, awake_bytes, tier_of, wake_latency
 
 _HOLDER: Final = "instance:"
+_LOADS: Final = (InstanceState.STAGING, InstanceState.LOADING, InstanceState.WARMING)
 _GOING_BACK: Final = frozenset({VersionState.SERVING, VersionState.ADMITTED})
 
 
@@ -111,6 +112,7 @@ def _candidate(version: ModelVersion) -> Candidate:
         failed_since=None if failed is None else failed.state_changed_at.timestamp(),
         failures=last.filter(restarts__gt=0).count(),  # what was stopped before it had a try says nothing
         ready=own.filter(state=InstanceState.READY).count(),
+        coming=own.filter(state__in=_LOADS, desire=InstanceDesire.RUNNING, restarts=0).count(),
         reason="" if told is None else told.reason,
     )
 

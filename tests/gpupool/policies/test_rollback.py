@@ -33,6 +33,7 @@ def test_one_that_was_replaced_in_vain_gives_way_too() -> None:
         pytest.param([STABLE, replace(NEW, failed_since=None)], id="it is loading"),
         pytest.param([STABLE, replace(NEW, stable_at=1.0)], id="it was ready once: its machine's matter"),
         pytest.param([STABLE, replace(NEW, ready=1)], id="another of it serves"),
+        pytest.param([STABLE, replace(NEW, coming=1)], id="another of it still loads"),
         pytest.param([STABLE, replace(NEW, replicas=0)], id="nobody wants it"),
         pytest.param([STABLE, replace(NEW, serving=False)], id="it does not serve"),
         pytest.param([NEW], id="nothing to go back to"),

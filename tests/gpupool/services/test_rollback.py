@@ -129,3 +129,18 @@ def test_one_that_is_served_again_after_it_was_rolled_back_is_tried_anew(ended: 
     Instance.objects.filter(pk=again.pk).update(state_changed_at=long_ago)
     keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
     assert stands(new)[0] == VersionState.ADMITTED
+
+
+def test_one_node_that_cannot_load_it_does_not_end_what_another_is_still_loading() -> None:
+    here, there = an_online_node(a_device("gpu0")), an_online_node(a_device("gpu1"), name="node-2")
+    old, new = a_version("m", replicas=1), a_version("m", replicas=2)
+    ModelVersion.objects.filter(pk=old.pk).update(last_stable_at=timezone.now())
+    bad, slow = place_one(new, here), place_one(new, there)
+    apply_observed(here.pk, here.session, seen(bad, "failed", reason="No such file."))
+    apply_observed(there.pk, there.session, seen(slow, "loading", pid=1, port=21_000))
+    Instance.objects.filter(pk=bad.pk).update(state_changed_at=timezone.now() - timedelta(minutes=1))
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new)[0] == VersionState.SERVING
+    Instance.objects.filter(pk=slow.pk).update(restarts=1)  # it has failed as well
+    keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+    assert stands(new)[0] == VersionState.ADMITTED
