@@ -42,7 +42,9 @@ def decide_claim(*, device_bytes: int | None, claimed_bytes: Iterable[int], want
         return Refused("the device does not say how much memory it has")
     left = device_bytes - sum(claimed_bytes) - wanted_bytes
     if left < 0:
-        return Refused(f"it needs {describe_bytes(wanted_bytes)}, {describe_bytes(left + wanted_bytes)} can be claimed")
+        # Less than nothing where it was divided anew, or an error took memory out, under claims that stand.
+        free = describe_bytes(max(0, left + wanted_bytes))
+        return Refused(f"it needs {describe_bytes(wanted_bytes)}, {free} can be claimed")
     return Granted(left)
 
 
@@ -67,7 +69,7 @@ def decide_portion(*, device_bytes: int | None, held: Sequence[Portion], wanted:
         taken = sum(_thousandths(one.share) for one in held)
         if taken + _thousandths(wanted.share) > 1000:
             return Refused(
-                f"it needs {wanted.share:.0%} of the device's compute, {1 - taken / 1000:.0%} can be claimed"
+                f"it needs {wanted.share:.0%} of the device's compute, {max(0, 1 - taken / 1000):.0%} can be claimed"
             )
     return decision
 

@@ -72,13 +72,15 @@ def declare_node_lost(node_id: UUID, *, actor: Actor) -> Node:
 def sweep_claims(*, actor: Actor, fence: Fence | None = None) -> int:
     """Release claims whose holder has stopped or does not exist; returns how many. Safe to run twice."""
     check_fence(fence)
+    # What somebody writes at this moment is looked at the next time: waiting for it, with others held, could be a ring.
+    leases = Lease.objects.select_for_update(skip_locked=True, no_key=True)
+    # The claims before the instances: a holder that begins in between is then among those that are there.
+    claims = list(leases.filter(released_at__isnull=True).order_by("pk"))
     live = {
         f"instance:{pk}" for pk in Instance.objects.exclude(state=InstanceState.STOPPED).values_list("pk", flat=True)
     }
     changes, released = Changes(), 0
-    # What somebody writes at this moment is looked at the next time: waiting for it, with others held, could be a ring.
-    leases = Lease.objects.select_for_update(skip_locked=True, no_key=True)
-    for lease in leases.filter(released_at__isnull=True).order_by("pk"):
+    for lease in claims:
         if lease.holder not in live:
             release(lease, actor=actor, reason="no instance holds it any more", changes=changes)
             released += 1

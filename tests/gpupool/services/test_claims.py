@@ -1,6 +1,7 @@
 """Claims: never more than the device has, each with a higher token than the last, ended on every way out."""
 
 import threading
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -34,6 +35,21 @@ def test_two_halves_fit_on_a_card_and_one_more_byte_does_not() -> None:
     assert late.state == InstanceState.REQUESTED
     assert "0 B can be claimed" in late.reason
     assert Lease.objects.filter(released_at=None).aggregate(t=Sum("memory_bytes"))["t"] == 16 * GIB
+
+
+def test_a_card_that_shrank_under_its_claims_keeps_them_and_has_nothing_to_give() -> None:
+    """Divided anew, or its memory failed in part: who runs there is not told to go by arithmetic."""
+    node = an_online_node(a_device("gpu-0", memory_bytes=16 * GIB))
+    version = a_version("m", memory_bytes=8 * GIB)
+    held = [place_one(version, node) for _ in range(2)]
+    services.apply_hello(node.pk, a_hello(node.name, a_device("gpu-0", memory_bytes=4 * GIB)))
+    late = services.request_instance(version.pk, actor=SYSTEM)
+    device = Device.objects.get(node=node.pk)
+    assert isinstance(services.claim_and_place(late.pk, device.pk, actor=SYSTEM), Refused)
+    late.refresh_from_db()
+    assert "8.0 GiB, 0 B can be claimed" in late.reason
+    holders = Lease.objects.filter(released_at=None).values_list("holder", flat=True)
+    assert set(holders) == {f"instance:{one.pk}" for one in held}
 
 
 @pytest.mark.shows("P1", "P14")
@@ -122,6 +138,23 @@ def test_the_sweep_frees_what_nobody_holds_and_leaves_what_somebody_does() -> No
     assert services.sweep_claims(actor=SYSTEM) == 1
     assert services.sweep_claims(actor=SYSTEM) == 0
     assert Lease.objects.get(released_at=None).holder == f"instance:{kept.pk}"
+
+
+def test_the_sweep_leaves_a_claim_that_begins_while_it_looks() -> None:
+    node, version = an_online_node(a_device("gpu-0")), a_version("m")
+    begun: list[bool] = []
+
+    def begin(execute: Any, sql: str, *rest: Any) -> Any:
+        found = execute(sql, *rest)
+        if not begun and sql.startswith("SELECT"):
+            begun.append(True)
+            place_one(version, node)  # as another's transaction that commits between two of its statements
+        return found
+
+    with connection.execute_wrapper(begin):
+        assert services.sweep_claims(actor=SYSTEM) == 0
+    assert begun
+    assert Lease.objects.filter(released_at=None).count() == 1
 
 
 @pytest.mark.parametrize("remembered", [False, True])
