@@ -15,10 +15,9 @@ from gpupool.models import Device, DeviceEvent, HealingAction, HealingActionStat
 from gpupool.policies.healing_world import Decision, Isolation
 from gpupool.policies.remedy import ASKS_NODE, HARDWARE, TAKES_OUT, Remedy
 from gpupool.services.changes import Changes
-from gpupool.services.device_isolation import take_out
+from gpupool.services.device_isolation import take_out, with_parts
 from gpupool.services.instances import stop_locked
-from gpupool.stream.bounds import BadMessage
-from gpupool.stream.messages import ActionFact, EventFact
+from gpupool.stream.messages import ActionFact, BadMessage, EventFact
 from tenants.actor import Actor
 from tenants.services import record_audit
 
@@ -158,7 +157,8 @@ def _act(
 ) -> None:
     if decision.remedy in HARDWARE | TAKES_OUT | {Remedy.END_PROCESSES}:
         by = Isolation.SUPPORT if decision.remedy is Remedy.CORDON else Isolation.HEALING
-        take_out(device, by=by, reason=decision.reason, actor=actor, changes=changes, now=now)
+        for one in with_parts(device):
+            take_out(one, by=by, reason=decision.reason, actor=actor, changes=changes, now=now)
     if decision.remedy is Remedy.REBOOT and not node.cordoned:
         node.cordoned = True
         node.save(update_fields=["cordoned"])
@@ -250,6 +250,13 @@ def end_reboots(node: Node, *, actor: Actor, changes: Changes) -> None:
         if action.data.get("boot_id") != node.boot_id:
             _finish(action, HealingActionState.DONE, "The node has restarted.", actor=actor, now=timezone.now())
             _after(action, actor=actor, changes=changes)
+
+
+def disown_cordon(node: Node) -> None:
+    """A person has cordoned the node: no restart of ours ends that."""
+    for action in HealingAction.objects.select_for_update().filter(node=node, action=Remedy.REBOOT, state__in=OPEN):
+        if action.data.pop("cordoned", None):
+            action.save(update_fields=["data"])
 
 
 def _finish(action: HealingAction, state: HealingActionState, outcome: str, *, actor: Actor, now: datetime) -> None:

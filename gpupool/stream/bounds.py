@@ -4,14 +4,12 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from gpupool.stream.messages import BadMessage
+
 LARGEST_BIGINT: Final = (1 << 63) - 1
 LARGEST_INT: Final = (1 << 31) - 1
 LATEST_SECOND: Final = 253_402_300_799.0  # the end of the year 9999
 _MOST_FACTS: Final = 100
-
-
-class BadMessage(ValueError):
-    """The frame is not what the protocol says; the message says what is wrong."""
 
 
 def check_text(name: str, value: str, longest: int, *, may_be_empty: bool = True) -> None:

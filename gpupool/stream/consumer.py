@@ -18,9 +18,10 @@ from gpupool.leases.default import shared_store
 from gpupool.leases.liveness import NodeLiveness
 from gpupool.models import Node
 from gpupool.stream.desired import read_desired
-from gpupool.stream.intake import BadMessage, decode
+from gpupool.stream.intake import decode
 from gpupool.stream.messages import (
     HEARTBEAT_SECONDS,
+    BadMessage,
     Desired,
     Hello,
     InstanceFact,

@@ -11,7 +11,6 @@ from gpupool.policies.tiers import Tier
 from gpupool.stream.bounds import (
     LARGEST_BIGINT,
     LARGEST_INT,
-    BadMessage,
     check_count,
     check_facts,
     check_json,
@@ -24,14 +23,13 @@ from gpupool.stream.messages import (
     PROTOCOL,
     ActionFact,
     AgentMessage,
+    BadMessage,
     DeviceFact,
     EngineLoadFact,
     EventFact,
     Hello,
     InstanceFact,
 )
-
-__all__ = ["LARGEST_FRAME_BYTES", "BadMessage", "decode"]
 
 LARGEST_FRAME_BYTES: Final = 1024 * 1024
 MOST_EVENTS: Final = 256  # in one report; an agent that has more tells the rest later

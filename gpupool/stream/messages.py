@@ -15,6 +15,10 @@ HEARTBEAT_SECONDS: Final = 2.0
 STREAM_PATH: Final = "/agent/v1/stream"
 
 
+class BadMessage(ValueError):
+    """A frame is not what the protocol says; the message says what is wrong."""
+
+
 class DeviceFact(msgspec.Struct, frozen=True, kw_only=True):
     """One device as discovered; sizes in bytes; None where the machine does not say."""
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from django.conf import settings
 from django.db import transaction
@@ -22,6 +23,7 @@ from gpupool.models import (
     Instance,
     InstanceDesire,
     InstanceState,
+    Lease,
     Node,
     XidRule,
 )
@@ -30,8 +32,7 @@ from gpupool.selectors import list_devices_overview
 from gpupool.services import device_isolation, xid_rules
 from gpupool.services import healing as healing_services
 from gpupool.services.changes import Changes
-from gpupool.stream.bounds import BadMessage
-from gpupool.stream.messages import ActionFact, EventFact
+from gpupool.stream.messages import ActionFact, BadMessage, EventFact
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tenants.services import InvalidInput
@@ -193,6 +194,76 @@ def test_a_failed_reset_is_followed_by_a_restart_of_the_node_which_is_over_with_
     assert not Node.objects.get().cordoned
     heal(later=90)
     assert Device.objects.get().isolated_at is None
+
+
+def a_divided_gpu() -> tuple[OnlineNode, Instance]:
+    """One GPU in two parts, one of them in use."""
+    whole = msgspec.structs.replace(a_device("gpu-0"), allocatable=False)
+    parts = [msgspec.structs.replace(a_device(f"MIG-{n}"), partition_of="gpu-0") for n in (1, 2)]
+    node = an_online_node(whole, *parts)
+    instance = services.request_instance(a_version("m").pk, actor=SYSTEM)
+    part = Device.objects.get(stable_id="MIG-1")
+    assert isinstance(services.claim_and_place(instance.pk, part.pk, actor=SYSTEM), Lease)
+    Instance.objects.filter(pk=instance.pk).update(pid=70)
+    return node, instance
+
+
+@pytest.mark.shows("R139")
+@pytest.mark.usefixtures("hardware")
+def test_an_error_of_a_divided_gpu_hits_its_parts_and_it_is_never_reset() -> None:
+    node, instance = a_divided_gpu()
+    tell(node, an_xid(1, 48))
+    heal()
+    action = HealingAction.objects.get()
+    assert action.action == "end_processes"
+    instance.refresh_from_db()
+    assert instance.desire == InstanceDesire.STOPPED
+    assert set(Device.objects.filter(isolated_by="healing").values_list("stable_id", flat=True)) == {
+        "gpu-0", "MIG-1", "MIG-2",
+    }  # fmt: skip
+    assert device_actions(node.pk) == []  # the part is still held
+    Lease.objects.update(released_at=timezone.now())
+    assert [one.stable_id for one in device_actions(node.pk)] == ["gpu-0"]
+    say(node, action, "done", "Nothing of ours is on it any more.")
+    tell(node, an_xid(2, 48))
+    DeviceEvent.objects.filter(sequence=2).update(received_at=timezone.now() + timedelta(minutes=9))
+    assert not heal(later=660).give_back  # the whole is watched on, and its parts with it
+    fence = Fence("controller", 1)
+    raise_fence(fence)
+    assert len(heal(later=1300, fence=fence).give_back) == 1
+    assert len(heal(later=1300, fence=fence).give_back) == 2  # and then its parts
+    assert not Device.objects.exclude(isolated_by="").exists()
+
+
+def test_a_person_takes_a_divided_gpu_out_with_its_parts_and_gives_them_back_together() -> None:
+    _, instance = a_divided_gpu()
+    whole = Device.objects.get(stable_id="gpu-0")
+    device_isolation.isolate_device(whole.pk, reason="It is sold.", move_instances=True, actor=SYSTEM)
+    assert Device.objects.filter(isolated_by="person").count() == 3
+    instance.refresh_from_db()
+    assert instance.desire == InstanceDesire.STOPPED
+    device_isolation.give_back_device(whole.pk, reason="It is not.", actor=SYSTEM)
+    assert not Device.objects.exclude(isolated_by="").exists()
+
+
+def test_an_error_that_names_a_process_of_a_part_restarts_its_instance() -> None:
+    node, instance = a_divided_gpu()
+    tell(node, an_xid(1, 31, pid="70"))
+    heal()
+    assert HealingAction.objects.get().action == "restart_app"
+    instance.refresh_from_db()
+    assert instance.desire == InstanceDesire.STOPPED
+
+
+@pytest.mark.usefixtures("hardware")
+def test_a_person_who_cordons_during_a_restart_keeps_the_node_cordoned() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    tell(node, an_xid(1, 79))
+    heal()
+    assert Node.objects.get().cordoned
+    services.set_node_cordoned(node.pk, True, actor=SYSTEM)
+    healing_services.end_overdue_action(HealingAction.objects.get(action="reboot").pk, actor=SYSTEM)
+    assert Node.objects.get().cordoned
 
 
 @pytest.mark.usefixtures("hardware")

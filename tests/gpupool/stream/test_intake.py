@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpupool.stream.intake import LARGEST_FRAME_BYTES, BadMessage, decode
-from gpupool.stream.messages import Hello, InstanceFact, Observed
+from gpupool.stream.intake import LARGEST_FRAME_BYTES, decode
+from gpupool.stream.messages import BadMessage, Hello, InstanceFact, Observed
 from tests.gpupool.pool import a_device, a_hello
 
 
