@@ -73,7 +73,8 @@ class DeviceState:
     node_id: UUID
     label: str
     healthy: bool = True  # present, and its driver says that it is well
-    shared: bool = False  # a part of a whole, several holders, or processes that are not ours
+    part_of: UUID | None = None  # the device that it is a part of
+    shared: bool = False  # a part of a whole, a whole in parts, several holders, or processes that are not ours
     idle: bool = False  # nobody holds a claim, no process is on it
     isolation: Isolation = Isolation.NOT
     isolated_at: float | None = None

@@ -69,6 +69,8 @@ def why_out(
 def give_back(world: World, decisions: Sequence[Decision], rules: Rules) -> tuple[GiveBack, ...]:
     touched = {d.device_id for d in decisions}
     out = [d for d in world.devices if d.isolation is Isolation.HEALING and d.device_id not in touched]
+    still_out = {device.device_id for device in world.devices if device.isolation is not Isolation.NOT}
+    out = [device for device in out if device.part_of not in still_out]  # a part comes back after its whole
     told: dict[UUID, list[Event]] = {device.device_id: [] for device in out}
     for event in [*world.recent, *world.events]:
         if event.device_id in told:

@@ -1,6 +1,7 @@
 """What went wrong, what was done about it, and what the agents shall do."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -45,9 +46,8 @@ def device_actions(node_id: UUID) -> list[DeviceAction]:
     rows = HealingAction.objects.filter(
         node_id=node_id, state__in=(HealingActionState.PENDING, HealingActionState.RUNNING), action__in=ASKS_NODE
     ).select_related("device")
-    claimed = set(
-        Lease.objects.filter(device__node_id=node_id, released_at__isnull=True).values_list("device_id", flat=True)
-    )
+    held = Lease.objects.filter(device__node_id=node_id, released_at__isnull=True).select_related("device")
+    claimed = {name for lease in held for name in (lease.device.stable_id, lease.device.partition_of) if name}
     return [
         DeviceAction(
             action_id=row.pk,
@@ -64,10 +64,11 @@ def device_actions(node_id: UUID) -> list[DeviceAction]:
 _SOFT: Final = frozenset({Remedy.CLEAR_CACHE, Remedy.END_PROCESSES})
 
 
-def _emptied(row: HealingAction, claimed: set[UUID]) -> bool:
+def _emptied(row: HealingAction, claimed: set[str]) -> bool:
+    """Whether nothing of ours is left, by the names of devices that are claimed, or have a part that is."""
     if row.action == Remedy.CLEAR_CACHE:
         return True
-    return not claimed if row.action == Remedy.REBOOT else row.device_id not in claimed
+    return not claimed if row.action == Remedy.REBOOT else row.device is None or row.device.stable_id not in claimed
 
 
 def kept_sequence(node_id: UUID, boot_id: str) -> int:
@@ -152,13 +153,26 @@ def device_states(device_id: UUID | None = None) -> list[DeviceState]:
     """Every GPU, or one device, as healing sees it."""
     devices = Device.objects.select_related("node").defer("regions", "links", "capability", "tags")
     rows = list(devices.filter(pk=device_id) if device_id is not None else devices.filter(kind="gpu"))
+    if device_id is not None and not rows[0].partition_of:
+        rows += devices.filter(node=rows[0].node_id, partition_of=rows[0].stable_id)
+    wholes = {(row.node_id, row.stable_id): row.pk for row in rows if not row.partition_of}
+    whole_of = {row.pk: wholes.get((row.node_id, row.partition_of)) for row in rows if row.partition_of}
+    divided = set(whole_of.values())
     holders: dict[UUID, list[str]] = {}
     leases = Lease.objects.filter(released_at__isnull=True, device__in=rows).order_by("pk")
     for held_id, holder in leases.values_list("device_id", "holder"):
         holders.setdefault(held_id, []).append(holder)
     names = {holder.removeprefix(_HOLDER) for held in holders.values() for holder in held}
     instances = {str(row.pk): row for row in Instance.objects.filter(pk__in=[name for name in names if _is_uuid(name)])}
-    return [_device_state(row, holders.get(row.pk, []), instances) for row in rows]
+    for part, whole in whole_of.items():  # what runs on a part runs on the whole
+        if whole is not None:
+            holders.setdefault(whole, []).extend(holders.get(part, []))
+    states = [_device_state(row, holders.get(row.pk, []), instances) for row in rows]
+    states = [
+        replace(one, part_of=whole_of.get(one.device_id), shared=one.shared or one.device_id in divided)
+        for one in states
+    ]
+    return states if device_id is None else states[:1]
 
 
 def _device_state(device: Device, holders: list[str], instances: Mapping[str, Instance]) -> DeviceState:

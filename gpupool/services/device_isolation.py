@@ -42,6 +42,12 @@ def take_out(
     changes.add(Section.POOL, device.pk)
 
 
+def with_parts(device: Device) -> list[Device]:
+    """A locked device and the parts that it is divided into, locked too: whole and parts are out together."""
+    parts = Device.objects.select_for_update(of=("self",)).select_related("node").filter(node_id=device.node_id)
+    return [device, *parts.filter(partition_of=device.stable_id).order_by("pk")]
+
+
 @transaction.atomic
 def isolate_device(device_id: UUID, *, reason: str, move_instances: bool, actor: Actor) -> Device:
     """A person takes a device out; with `move_instances` what runs there is stopped, and placed elsewhere.
@@ -50,9 +56,11 @@ def isolate_device(device_id: UUID, *, reason: str, move_instances: bool, actor:
     """
     device = Device.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=device_id)
     changes = Changes()
-    take_out(device, by=Isolation.PERSON, reason=reason, actor=actor, changes=changes)
+    taken = with_parts(device)
+    for one in taken:
+        take_out(one, by=Isolation.PERSON, reason=reason, actor=actor, changes=changes)
     if move_instances:
-        holders = Lease.objects.filter(device=device, released_at__isnull=True).values_list("holder", flat=True)
+        holders = Lease.objects.filter(device__in=taken, released_at__isnull=True).values_list("holder", flat=True)
         ids = [holder.removeprefix("instance:") for holder in holders if holder.startswith("instance:")]
         rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("version__model", "node")
         for instance in rows.filter(pk__in=ids).exclude(state=InstanceState.STOPPED).order_by("pk"):
@@ -74,11 +82,17 @@ def give_back_device(device_id: UUID, *, reason: str, actor: Actor, fence: Fence
         return device
     if HealingAction.objects.filter(device=device, state__in=("pending", "running")).exists():
         raise Conflict("Something is being done about this device: wait until it has ended.")
+    changes = Changes()
+    for one in with_parts(device) if fence is None else [device]:  # healing looks at each part itself
+        if one.isolated_at is not None:
+            _put_back(one, reason=reason, actor=actor, changes=changes)
+    changes.publish()
+    return device
+
+
+def _put_back(device: Device, *, reason: str, actor: Actor, changes: Changes) -> None:
     before = {"by": device.isolated_by, "reason": device.isolated_reason}
     device.isolated_at, device.isolated_by, device.isolated_reason, device.isolated_boot_id = None, "", "", ""
     device.save(update_fields=["isolated_at", "isolated_by", "isolated_reason", "isolated_boot_id"])
     record_audit("device.given_back", subject=device, actor=actor, before=before, after={"reason": reason})
-    changes = Changes()
     changes.add(Section.POOL, device.pk)
-    changes.publish()
-    return device

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from core.epochs import Section, bump_epoch
 from gpupool.models import Node
+from gpupool.services.healing import disown_cordon
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -91,6 +92,8 @@ def authenticate_node(token: str) -> Node | None:
 def set_node_cordoned(node_id: UUID, cordoned: bool, *, actor: Actor) -> Node:
     """Place nothing new there (or place again); what runs keeps running. Raises Node.DoesNotExist."""
     node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
+    if cordoned:
+        disown_cordon(node)
     if node.cordoned != cordoned:
         node.cordoned = cordoned
         node.save(update_fields=["cordoned"])
