@@ -21,8 +21,13 @@ from gpupool.policies.xid import Rule, Verb, recovery_verb
 
 def last_error(events: Sequence[Event], overrides: Mapping[int, Rule]) -> float | None:
     """When one device told last of what asks for something; corrected errors and records of repairs do not."""
-    asked = (e for e in events if e.kind != "evicted" and find(e, near(e, events), overrides).remedy is not Remedy.NOTE)
-    return max((event.at for event in asked), default=None)
+    newest_first = sorted(events, key=lambda event: event.at, reverse=True)
+    asking = (
+        e.at
+        for e in newest_first
+        if e.kind != "evicted" and find(e, near(e, events), overrides).remedy is not Remedy.NOTE
+    )
+    return next(asking, None)
 
 
 def why_out(

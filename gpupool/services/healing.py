@@ -252,11 +252,12 @@ def end_reboots(node: Node, *, actor: Actor, changes: Changes) -> None:
             _after(action, actor=actor, changes=changes)
 
 
-def disown_cordon(node: Node) -> None:
+def disown_cordon(node: Node, *, actor: Actor) -> None:
     """A person has cordoned the node: no restart of ours ends that."""
     for action in HealingAction.objects.select_for_update().filter(node=node, action=Remedy.REBOOT, state__in=OPEN):
         if action.data.pop("cordoned", None):
             action.save(update_fields=["data"])
+            record_audit("healing.cordon_kept", subject=action, actor=actor, after={"node": node.name})
 
 
 def _finish(action: HealingAction, state: HealingActionState, outcome: str, *, actor: Actor, now: datetime) -> None:

@@ -93,7 +93,7 @@ def set_node_cordoned(node_id: UUID, cordoned: bool, *, actor: Actor) -> Node:
     """Place nothing new there (or place again); what runs keeps running. Raises Node.DoesNotExist."""
     node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     if cordoned:
-        disown_cordon(node)
+        disown_cordon(node, actor=actor)
     if node.cordoned != cordoned:
         node.cordoned = cordoned
         node.save(update_fields=["cordoned"])

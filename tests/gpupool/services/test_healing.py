@@ -262,6 +262,7 @@ def test_a_person_who_cordons_during_a_restart_keeps_the_node_cordoned() -> None
     heal()
     assert Node.objects.get().cordoned
     services.set_node_cordoned(node.pk, True, actor=SYSTEM)
+    assert AuditEvent.objects.filter(action="healing.cordon_kept").exists()
     healing_services.end_overdue_action(HealingAction.objects.get(action="reboot").pk, actor=SYSTEM)
     assert Node.objects.get().cordoned
 
