@@ -212,9 +212,7 @@ class Ready:
     response_headers: list[tuple[bytes, bytes]] = field(default_factory=list)  # x-request-id, x-ratelimit-*
     keep_alive: bool = True  # comments may be sent while a stream has nothing to say
     timeout_seconds: float | None = None  # the client's own deadline, where it is shorter than ours
-    model: str = (
-        ""  # the model's own name; the body may have an alias, which may be another model's by the next one
-    )
+    model: str = ""  # the model's own name; the body may have an alias, which may be another model's by the next one
 
 
 @dataclass(frozen=True, slots=True)
