@@ -19,7 +19,7 @@ from gpupool.agent.listening import signal_listeners
 from gpupool.agent.state import replace_file
 from gpupool.agent.tools import ToolFailed, run_tool
 from gpupool.discovery.base import Device
-from gpupool.policies.remedy import RESETS, Remedy
+from gpupool.policies.remedy import LIMIT_POWER, RESETS, Remedy
 from gpupool.stream.messages import ActionFact, DeviceAction
 
 log = structlog.get_logger(__name__)
@@ -141,6 +141,8 @@ class ActionRunner:
             log.error("agent.actions_not_saved", error=str(error))
 
     async def _do(self, row: DeviceAction) -> str:
+        if row.action == LIMIT_POWER:
+            return await self._limit_power(row)
         try:
             remedy = Remedy(row.action)
         except ValueError:
@@ -211,6 +213,20 @@ class ActionRunner:
     async def _clear_cache(self, row: DeviceAction) -> str:
         ours = [process.pid for process in self._device(row).processes if process.pid in self._owners()]
         return f"{signal_listeners(ours)} processes were asked to empty their caches."
+
+    async def _limit_power(self, row: DeviceAction) -> str:
+        """What runs on the device runs on, slower; the driver refuses what the device cannot be set to."""
+        device = self._device(row)
+        if device.vendor != "nvidia" or device.partition_of:
+            raise CannotAct(f"{device.stable_id} has no power limit that this agent can set.")
+        if row.watts is None:
+            raise CannotAct("It was not said how many watts.")
+        name = device.facts.get("uuid") or device.stable_id
+        command = ("nvidia-smi", "-i", name, "--power-limit", str(row.watts))
+        if row.dry_run:
+            return f"It would run: {' '.join(command)}"
+        await run_tool(command, seconds=60)
+        return f"Its power limit is {row.watts} W until its node restarts."
 
     async def _until_empty(self, row: DeviceAction) -> None:
         """Raises CannotAct where a process, ours or not, does not leave the device in time."""

@@ -18,10 +18,11 @@ from core.api.filters import Query
 from core.api.paging import NewestFirst
 from gpupool.api.base import PoolView
 from gpupool.models import Device, DeviceEvent, HealingAction, HealingActionState, XidRule
-from gpupool.policies.remedy import REMEDY_OF, WORDS, Remedy
+from gpupool.policies.remedy import LIMIT_POWER, REMEDY_OF, WORDS, Remedy
 from gpupool.policies.xid import Provenance, Rule, Verb, all_rules, rule_for
 from gpupool.reads import healing as reads
 from gpupool.services.device_isolation import give_back_device, isolate_device
+from gpupool.services.power_limit import LEAST_WATTS, MOST_WATTS, limit_power
 from gpupool.services.xid_rules import drop_xid_rule, set_xid_rule
 
 _LARGEST_CODE = (1 << 31) - 1
@@ -73,7 +74,7 @@ class EventQuery(Query):
 class ActionQuery(Query):
     node = serializers.CharField(required=False, max_length=120, help_text="a node's name")
     device = serializers.CharField(required=False, max_length=200, help_text="a device's stable id")
-    action = serializers.ChoiceField(choices=[remedy.value for remedy in Remedy], required=False)
+    action = serializers.ChoiceField(choices=[*(remedy.value for remedy in Remedy), LIMIT_POWER], required=False)
     state = serializers.ChoiceField(choices=HealingActionState.choices, required=False)
 
 
@@ -219,6 +220,23 @@ class DeviceOutageView(PoolView):
         """Give it back, whoever took it out."""
         _device(device_id)
         return Response(OutageSerializer(give_back_device(device_id, reason="", actor=self.actor)).data)
+
+
+class PowerLimitSerializer(serializers.Serializer[Any]):
+    watts = serializers.IntegerField(min_value=LEAST_WATTS, max_value=MOST_WATTS)
+    reason = serializers.CharField(max_length=500)
+
+
+class DevicePowerLimitView(PoolView):
+    """How much power a GPU may draw."""
+
+    @extend_schema(request=PowerLimitSerializer, responses={202: ActionSerializer})
+    def put(self, request: Request, device_id: UUID) -> Response:
+        """Have its node set it; the action says how that ended. A dry run until hardware actions are switched on."""
+        values = self.parsed(PowerLimitSerializer)
+        _device(device_id)
+        action = limit_power(device_id, actor=self.actor, **values)
+        return Response(ActionSerializer(action).data, status=status.HTTP_202_ACCEPTED)
 
 
 def _device(device_id: UUID) -> Device:

@@ -35,6 +35,11 @@ urlpatterns = [
     path("healing/rules/", healing.RuleListView.as_view(), name="api-healing-rules"),
     path("healing/rules/<int:code>/", healing.RuleView.as_view(), name="api-healing-rule"),
     path("devices/<uuid:device_id>/outage/", healing.DeviceOutageView.as_view(), name="api-device-outage"),
+    path(
+        "devices/<uuid:device_id>/power-limit/",
+        healing.DevicePowerLimitView.as_view(),
+        name="api-device-power-limit",
+    ),
     path("engines/", views.EngineListView.as_view(), name="api-engines"),
     path("engines/<str:name>/", views.EngineView.as_view(), name="api-engine"),
     path("instances/", instances.InstanceListView.as_view(), name="api-instances"),

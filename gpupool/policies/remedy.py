@@ -57,6 +57,9 @@ RESETS: Final = frozenset({Remedy.DRAIN_RESET, Remedy.RESET})
 ASKS_NODE: Final = HARDWARE | {Remedy.END_PROCESSES, Remedy.CLEAR_CACHE}
 """A row for the node's agent, which tells how it ended."""
 
+LIMIT_POWER: Final = "limit_power"
+"""What a person wants of a GPU. It answers no error, and so is none of the above; an agent does it all the same."""
+
 TAKES_OUT: Final = frozenset({Remedy.CORDON, Remedy.ISOLATE})
 
 NEXT: Final[Mapping[Remedy, Remedy]] = {

@@ -23,7 +23,7 @@ from gpupool.models import (
 )
 from gpupool.policies.findings import TOGETHER_SECONDS, Event
 from gpupool.policies.healing_world import Attempt, DeviceState, Isolation, Occupant, Rules, Standing, World
-from gpupool.policies.remedy import ASKS_NODE, Remedy
+from gpupool.policies.remedy import ASKS_NODE, LIMIT_POWER, Remedy
 from gpupool.policies.way_back import last_error, why_out
 from gpupool.policies.xid import CATALOGUE, PAPER_CODES, Rule, Verb
 from gpupool.stream.messages import DeviceAction
@@ -44,7 +44,9 @@ def device_actions(node_id: UUID) -> list[DeviceAction]:
     One that empties its device, or the whole node, first is shown once nothing of ours is left there.
     """
     rows = HealingAction.objects.filter(
-        node_id=node_id, state__in=(HealingActionState.PENDING, HealingActionState.RUNNING), action__in=ASKS_NODE
+        node_id=node_id,
+        state__in=(HealingActionState.PENDING, HealingActionState.RUNNING),
+        action__in=[*ASKS_NODE, LIMIT_POWER],
     ).select_related("device")
     held = Lease.objects.filter(device__node_id=node_id, released_at__isnull=True).select_related("device")
     claimed = {name for lease in held for name in (lease.device.stable_id, lease.device.partition_of) if name}
@@ -55,6 +57,7 @@ def device_actions(node_id: UUID) -> list[DeviceAction]:
             stable_id="" if row.action == Remedy.REBOOT or row.device is None else row.device.stable_id,
             dry_run=not settings.GATEHOUSE.healing_hardware and row.action not in _SOFT,
             reason=row.reason,
+            watts=row.data.get("watts"),
         )
         for row in rows.order_by("pk")
         if _emptied(row, claimed)
@@ -66,7 +69,7 @@ _SOFT: Final = frozenset({Remedy.CLEAR_CACHE, Remedy.END_PROCESSES})
 
 def _emptied(row: HealingAction, claimed: set[str]) -> bool:
     """Whether nothing of ours is left, by the names of devices that are claimed, or have a part that is."""
-    if row.action == Remedy.CLEAR_CACHE:
+    if row.action in (Remedy.CLEAR_CACHE, LIMIT_POWER):
         return True
     return not claimed if row.action == Remedy.REBOOT else row.device is None or row.device.stable_id not in claimed
 
@@ -123,6 +126,7 @@ def _recent(now: datetime, device_id: UUID | None = None) -> list[Event]:
 def list_attempts(*, since: datetime, device_id: UUID | None = None) -> list[Attempt]:
     """Actions begun since then, and those that are open, the oldest first."""
     rows = HealingAction.objects.filter(Q(created_at__gte=since) | Q(state__in=("pending", "running")))
+    rows = rows.exclude(action=LIMIT_POWER)  # a person's wish, and no attempt at an error
     if device_id is not None:
         rows = rows.filter(device_id=device_id)
     return [

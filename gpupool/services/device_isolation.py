@@ -11,6 +11,7 @@ from core.refusals import Conflict
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, HealingAction, Instance, InstanceState, Lease
 from gpupool.policies.healing_world import Isolation
+from gpupool.policies.remedy import LIMIT_POWER
 from gpupool.services.changes import Changes
 from gpupool.services.instances import stop_locked
 from tenants.actor import Actor
@@ -80,7 +81,8 @@ def give_back_device(device_id: UUID, *, reason: str, actor: Actor, fence: Fence
     device = Device.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=device_id)
     if device.isolated_at is None or (fence is not None and device.isolated_by != Isolation.HEALING):
         return device
-    if HealingAction.objects.filter(device=device, state__in=("pending", "running")).exists():
+    open_ = HealingAction.objects.filter(device=device, state__in=("pending", "running")).exclude(action=LIMIT_POWER)
+    if open_.exists():
         raise Conflict("Something is being done about this device: wait until it has ended.")
     changes = Changes()
     for one in with_parts(device) if fence is None else [device]:  # healing looks at each part itself

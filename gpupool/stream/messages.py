@@ -160,6 +160,7 @@ class DeviceAction(msgspec.Struct, frozen=True, kw_only=True):
     stable_id: str  # empty: the node
     dry_run: bool
     reason: str = ""
+    watts: int | None = None  # of a power limit
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from core.clock import SystemClock
@@ -125,6 +126,23 @@ async def test_a_dry_run_says_what_it_would_run_and_runs_nothing(tmp_path: Path,
     assert "nvidia-smi --gpu-reset -i GPU-1" in reset.outcome
     assert "/bin/false" in reboot.outcome
     assert said(smi) == ""
+
+
+@pytest.mark.shows("R92")
+async def test_a_power_limit_is_a_dry_run_until_it_is_for_real(tmp_path: Path, smi: Path) -> None:
+    busy = a_gpu(DeviceProcess(pid=99))  # what runs there runs on
+    async with a_node(tmp_path, busy) as node:
+        wish = msgspec.structs.replace(an_action("limit_power", dry_run=True), watts=300)
+        dry = await node.end_of(wish)
+        assert (dry.state, dry.outcome) == ("dry_run", "It would run: nvidia-smi -i GPU-1 --power-limit 300")
+        assert said(smi) == ""
+        done = await node.end_of(msgspec.structs.replace(wish, action_id=uuid4(), dry_run=False))
+        assert done.state == "done"
+        assert said(smi) == "-i GPU-1 --power-limit 300\n"
+        assert "how many watts" in (await node.end_of(an_action("limit_power"))).outcome
+        node.devices = [a_gpu(vendor="amd")]
+        refused = await node.end_of(msgspec.structs.replace(wish, action_id=uuid4(), dry_run=False))
+        assert refused.state == "failed"
 
 
 async def test_what_a_tool_says_is_told_when_it_fails_or_hangs(

@@ -7,11 +7,13 @@ from django.db import transaction
 from rest_framework.test import APIClient
 
 from core.clock import ManualClock
+from gpupool import services
 from gpupool.controller.healing import heal_once
 from gpupool.models import Device, Node
+from gpupool.reads.healing import device_actions
 from gpupool.services.healing import record_events
-from gpupool.stream.messages import EventFact
-from tenants.models import PlatformRole
+from gpupool.stream.messages import ActionFact, EventFact, Observed
+from tenants.models import AuditEvent, PlatformRole
 from tests.factories import make_user
 from tests.gpupool.pool import a_device, an_online_node
 
@@ -101,3 +103,28 @@ def test_a_device_is_taken_out_and_given_back(api: APIClient) -> None:
     reader.force_authenticate(make_user(platform_role=PlatformRole.READ_ONLY))
     assert reader.get(address).status_code == 200
     assert reader.put(address, {"reason": "x"}, format="json").status_code == 403
+
+
+@pytest.mark.shows("R92")
+def test_a_power_limit_is_asked_of_the_node_and_is_a_dry_run_by_default(api: APIClient) -> None:
+    node = an_online_node(a_device("gpu-0"), a_device("cpu-0", kind="cpu"))
+    device = Device.objects.get(stable_id="gpu-0")
+    address = f"/api/devices/{device.pk}/power-limit/"
+    first, second = (
+        api.put(address, {"watts": watts, "reason": "The circuit."}, format="json") for watts in (400, 300)
+    )
+    assert (first.status_code, second.json()["action"], second.json()["state"]) == (202, "limit_power", "pending")
+    assert [row["state"] for row in get(api, "/api/healing/actions/")["results"]] == ["pending", "superseded"]
+    (row,) = device_actions(node.pk)
+    assert (row.action, row.stable_id, row.watts, row.dry_run) == ("limit_power", "gpu-0", 300, True)
+    heal_once(None, clock=ManualClock())  # a wish is no attempt at an error
+    would = ActionFact(action_id=row.action_id, state="dry_run", outcome="It would run: nvidia-smi")
+    report = Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], actions=[would])
+    services.apply_observed(node.pk, node.session, report)
+    (ended,) = get(api, "/api/healing/actions/", action="limit_power", state="dry_run")["results"]
+    assert (ended["outcome"], device_actions(node.pk)) == ("It would run: nvidia-smi", [])
+    assert AuditEvent.objects.filter(action="device.power_limit_asked").count() == 2
+    host = Device.objects.get(stable_id="cpu-0")
+    wrong = api.put(f"/api/devices/{host.pk}/power-limit/", {"watts": 300, "reason": "x"}, format="json")
+    assert wrong.status_code == 400
+    assert api.put(address, {"watts": 0, "reason": "x"}, format="json").status_code == 400
