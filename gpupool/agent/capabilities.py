@@ -16,6 +16,7 @@ import yaml
 from gpupool.agent.facts import clean
 from gpupool.agent.isolation.cgroup import why_no_groups
 from gpupool.agent.isolation.sandbox import trial_argv
+from gpupool.discovery.small_files import text_of
 
 Run = Callable[[Sequence[str]], Awaitable["tuple[int, str]"]]
 """Runs a command: its exit code and what it said."""
@@ -26,7 +27,6 @@ _TOOL_SECONDS: Final = 5.0
 _MPS_PIPES: Final = "tmp/nvidia-mps"
 _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _LONGEST_KIND: Final = 200
-_LARGEST_FILE: Final = 1 << 20
 
 
 def has(reason: str = "", **more: object) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def cgroup(root: Path) -> dict[str, Any]:
 
 
 def user_namespaces(root: Path) -> dict[str, Any]:
-    limit = _read(root / "proc/sys/user/max_user_namespaces").strip()
+    limit = text_of(root / "proc/sys/user/max_user_namespaces")
     if limit == "0":
         return lacks("user.max_user_namespaces is 0: set it above 0 with sysctl.")
-    if _read(root / "proc/sys/kernel/unprivileged_userns_clone").strip() == "0":
+    if text_of(root / "proc/sys/kernel/unprivileged_userns_clone") == "0":
         return lacks("kernel.unprivileged_userns_clone is 0: set it to 1 with sysctl.")
-    if _read(root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1":
+    if text_of(root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
         return lacks("AppArmor restricts user namespaces to programs that have a profile which allows them.")
     return has() if limit else lacks("The kernel does not tell of user namespaces.")
 
@@ -134,14 +134,14 @@ def cdi(root: Path) -> dict[str, Any]:
 def read_cdi_specs(root: Path) -> list[dict[str, Any]]:
     """Every specification that can be read; what is no YAML or JSON of this shape is passed over."""
     files = [file for folder in ("etc/cdi", "var/run/cdi") for file in sorted((root / folder).glob("*"))]
-    specs = [_parse_yaml(_read(file)) for file in files if file.suffix in (".yaml", ".yml", ".json")]
+    specs = [_parse_yaml(text_of(file)) for file in files if file.suffix in (".yaml", ".yml", ".json")]
     return [spec for spec in specs if spec is not None]
 
 
 async def container_toolkit(root: Path, run: Run, which: Callable[[str], str | None]) -> dict[str, Any]:
     """NVIDIA's container toolkit: version, and whether it hands device cgroups on."""
     path = which("nvidia-ctk") or which("nvidia-container-cli")
-    config = _read(root / "etc/nvidia-container-runtime/config.toml")
+    config = text_of(root / "etc/nvidia-container-runtime/config.toml")
     if path is None and not config:
         return lacks("NVIDIA's container toolkit is not installed.")
     more: dict[str, Any] = {}
@@ -216,14 +216,6 @@ def _parse_yaml(text: str) -> dict[str, Any] | None:
     except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none; nested without an end
         return None
     return spec if isinstance(spec, dict) else None
-
-
-def _read(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_LARGEST_FILE).decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _version(said: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.discovery.base import DeviceProcess
+from gpupool.discovery.small_files import text_of
 from gpupool.discovery.tolerant import pci_address, size_bytes
 
 _NODES: Final = ("/dev/dri/", "/dev/kfd")
@@ -27,7 +28,6 @@ class DrmClient:
     device: str  # PCI address, or what the driver names it by
     client: str
     own_bytes: int | None  # of the GPU's own memory; None where it has none or does not say
-    all_bytes: int | None  # of any memory
 
 
 def parse(fdinfo: str) -> DrmClient | None:
@@ -53,7 +53,6 @@ def parse(fdinfo: str) -> DrmClient | None:
         device=pci_address(place) or place,
         client=values.get("drm-client-id", ""),
         own_bytes=sum(own) if own else None,
-        all_bytes=sum(held.values()) if held else None,
     )
 
 
@@ -79,10 +78,10 @@ def clients(root: Path = Path("/")) -> tuple[dict[int, list[DrmClient]], dict[in
     found: dict[int, list[DrmClient]] = {}
     names: dict[int, str] = {}
     for pid, number in _open_gpus(root):
-        client = parse(_read(root / "proc" / str(pid) / "fdinfo" / number))
+        client = parse(text_of(root / "proc" / str(pid) / "fdinfo" / number))
         if client is not None:
             found.setdefault(pid, []).append(client)
-            names.setdefault(pid, _read(root / "proc" / str(pid) / "comm").strip())
+            names.setdefault(pid, text_of(root / "proc" / str(pid) / "comm"))
     return found, names
 
 
@@ -103,10 +102,3 @@ def _open_gpus(root: Path) -> Iterator[tuple[int, str]]:
                 left -= 1
                 if left <= 0:
                     return
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

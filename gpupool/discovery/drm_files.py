@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from gpupool.discovery.small_files import text_if_any
+
 _FILES: Final = (
     "vendor", "device", "class", "numa_node", "unique_id", "serial_number", "product_name", "gpu_busy_percent",
     "mem_busy_percent", "mem_info_vram_total", "mem_info_vram_used", "mem_info_gtt_total", "mem_info_gtt_used",
@@ -30,7 +32,7 @@ def cards(root: Path, vendor: str) -> list[dict[str, str]]:
     found = []
     for card in sorted((root / "sys/class/drm").glob("card*"), key=lambda path: (len(path.name), path.name)):
         device = card / "device"
-        if not card.name.removeprefix("card").isdigit() or _read(device / "vendor") != vendor:
+        if not card.name.removeprefix("card").isdigit() or text_if_any(device / "vendor", _LARGEST) != vendor:
             continue
         found.append(dict(_card(card, device)))
     return found
@@ -46,20 +48,12 @@ def _card(card: Path, device: Path) -> Iterator[tuple[str, str]]:
     if driver.exists():
         yield "driver", driver.resolve().name
     for name in _FILES:
-        if (text := _read(device / name)) is not None:
+        if (text := text_if_any(device / name, _LARGEST)) is not None:
             yield name, text
     for name in _CARD_FILES:
-        if (text := _read(card / name)) is not None:
+        if (text := text_if_any(card / name, _LARGEST)) is not None:
             yield name, text
     for folder in sorted((device / "hwmon").glob("hwmon*"))[:1]:
         for name in _HWMON_FILES:
-            if (text := _read(folder / name)) is not None:
+            if (text := text_if_any(folder / name, _LARGEST)) is not None:
                 yield f"hwmon/{name}", text
-
-
-def _read(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(_LARGEST).decode(errors="replace").strip()
-    except OSError:
-        return None

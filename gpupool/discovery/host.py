@@ -16,6 +16,7 @@ from gpupool.discovery.memory import host_memory as host_memory
 from gpupool.discovery.memory_classes import region
 from gpupool.discovery.numa import NumaNode, node_facts, numa_nodes
 from gpupool.discovery.reading import traceable_id
+from gpupool.discovery.small_files import text_of
 from gpupool.discovery.uma import UMA_GPU_SHARE, Unity, machine_model, unity
 
 _ALIKE: Final = 0.1
@@ -41,13 +42,13 @@ class HostSource:
         self._one_pool = unity("", model) is Unity.ONE_POOL
         self._share = min(memory_share, 1 - UMA_GPU_SHARE) if self._one_pool else memory_share
         node_id = host_id(root)
-        known, self._nodes = processor(_read(root / "proc/cpuinfo")), numa_nodes(root)
+        known, self._nodes = processor(text_of(root / "proc/cpuinfo")), numa_nodes(root)
         facts = {
             "cores": str(self._cores),
             "architecture": platform.machine(),
             "machine": model,
             "sockets": str(known.sockets or ""),
-            "boot_id": _read(root / "proc/sys/kernel/random/boot_id"),
+            "boot_id": text_of(root / "proc/sys/kernel/random/boot_id"),
             "dmi_uuid_prefix": dmi_prefix(root),
             **node_facts(self._nodes),
         }
@@ -108,7 +109,7 @@ def host_regions(
 
 def dmi_prefix(root: Path = Path("/")) -> str:
     """The first eight characters of the DMI product UUID; empty where it cannot be read or was never filled in."""
-    value = _read(root / "sys/class/dmi/id/product_uuid").lower()
+    value = text_of(root / "sys/class/dmi/id/product_uuid").lower()
     return value.replace("-", "")[:8] if value and value in host_id(root) else ""
 
 
@@ -118,7 +119,7 @@ def host_id(root: Path = Path("/")) -> str:
     The DMI UUID is readable by root only and absent in some virtual machines.
     """
     for file in ("sys/class/dmi/id/product_uuid", "etc/machine-id", "var/lib/dbus/machine-id"):
-        value = _read(root / file).lower()
+        value = text_of(root / file).lower()
         if len(value.replace("-", "").strip("0f")) > 0 and len(value) >= 32:  # all 0 or all f: not filled in
             return value
     return f"host-{platform.node() or 'unknown'}"
@@ -126,7 +127,7 @@ def host_id(root: Path = Path("/")) -> str:
 
 def cpu_model(root: Path = Path("/")) -> str:
     """The processor's name as the kernel gives it."""
-    for line in _read(root / "proc/cpuinfo").splitlines():
+    for line in text_of(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip().lower() in ("model name", "hardware", "cpu model") and value.strip():
             return " ".join(value.split())
@@ -143,10 +144,3 @@ def usable_cores() -> int:
 def _cpu_percent() -> float | None:
     # The first call measures nothing and says 0.0; since then, or since the last call, afterwards.
     return psutil.cpu_percent(interval=None)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -6,6 +6,8 @@ from typing import Final
 
 import psutil
 
+from gpupool.discovery.small_files import text_of
+
 _UNLIMITED: Final = 1 << 60  # cgroup v1 writes a huge number where there is no limit
 
 
@@ -35,7 +37,7 @@ def host_memory(root: Path = Path("/")) -> HostMemory:
 
 def _meminfo(root: Path) -> tuple[int | None, int | None]:
     values: dict[str, int] = {}
-    for line in _read(root / "proc/meminfo").splitlines():
+    for line in text_of(root / "proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         fields = rest.split()
         if len(fields) == 2 and fields[1] == "kB" and fields[0].isdigit():
@@ -46,7 +48,7 @@ def _meminfo(root: Path) -> tuple[int | None, int | None]:
 def _tightest_group(root: Path) -> tuple[int | None, int | None, str]:
     """(limit, use, file) of the smallest memory limit on the way from our control group up to the root."""
     tightest: tuple[int | None, int | None, str] = (None, None, "")
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if hierarchy == "0" and not controllers:
@@ -71,7 +73,7 @@ def _in_use(group: Path, use_file: str) -> int | None:
     used = _number(group / use_file)
     if used is None:
         return None
-    for line in _read(group / "memory.stat").splitlines():
+    for line in text_of(group / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file") and value.isdigit():
             return max(0, used - int(value))
@@ -79,12 +81,5 @@ def _in_use(group: Path, use_file: str) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    text = _read(path)
+    text = text_of(path)
     return int(text) if text.isdigit() else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

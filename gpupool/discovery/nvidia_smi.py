@@ -21,7 +21,8 @@ from gpupool.discovery.nvidia_smi_links import add_links, parse_nvlink_status
 from gpupool.discovery.nvidia_smi_report import ReportError, parse_xml
 from gpupool.discovery.nvidia_smi_text import QUERY, Listed, parse_list, parse_query_gpu, parse_table
 from gpupool.discovery.nvidia_smi_tree import LARGEST_REPORT_BYTES
-from gpupool.discovery.nvidia_view import devices, without_telemetry
+from gpupool.discovery.nvidia_view import devices
+from gpupool.discovery.reading import stale
 from gpupool.discovery.topology import matrix
 
 _LINKS_EVERY_SECONDS: Final = 300.0
@@ -73,8 +74,8 @@ class NvidiaSmiSource:
         except SmiFailed as error:
             if isinstance(error, SmiAway):
                 self._next_at = now + _AWAY_REST_SECONDS
-            stale = tuple(without_telemetry(known, health="unknown") for known in self._last.devices)
-            self._last = Inventory(stale, str(error))
+            unread = tuple(stale(known, "unknown") for known in self._last.devices)
+            self._last = Inventory(unread, str(error))
             return self._last
         known = {each.index: each for each in self._last.devices if each.index is not None and not each.partition_of}
         found = tuple(devices(reading, node_id=self._node_id, root=self._root, known=known))

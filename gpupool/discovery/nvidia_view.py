@@ -13,6 +13,7 @@ from gpupool.discovery.base import Device, DeviceProcess, Link, LinkType, Memory
 from gpupool.discovery.host import host_memory
 from gpupool.discovery.memory_classes import COPY_ONLY, gpu_regions
 from gpupool.discovery.nvidia_reading import GpuReading, NvLinkReading, NvmlReading, XidReading
+from gpupool.discovery.reading import stale
 from gpupool.discovery.uma import (
     UMA_GPU_SHARE,
     Unity,
@@ -52,7 +53,7 @@ def devices(
     for gpu in reading.gpus:
         if gpu.uuid is None and gpu.trouble:
             if (before := (known or {}).get(gpu.index)) is not None:
-                lost = without_telemetry(before, health="failed")
+                lost = stale(before, "failed")
                 yield replace(lost, facts={**lost.facts, "trouble": gpu.trouble})
             continue
         if gpu.parent_uuid is not None and gpu.gpu_instance is not None:
@@ -165,19 +166,6 @@ def traceable_id(gpu: GpuReading, node_id: str) -> str:
     return f"{model}_{gpu.pci_address or f'index{gpu.index}'}_{node_id.replace('-', '')[:8]}"
 
 
-def without_telemetry(known: Device, *, health: str) -> Device:
-    """What stays true of a device that does not answer."""
-    return replace(
-        known,
-        memory_used_bytes=None,
-        utilization=None,
-        temperature_celsius=None,
-        health=health,
-        processes=(),
-        telemetry={},
-    )
-
-
 def _stable_id(gpu: GpuReading, node_id: str) -> str:
     if gpu.uuid:
         return gpu.uuid
@@ -217,7 +205,7 @@ def as_known(told: Sequence[Device], known: Sequence[Device]) -> tuple[Device, .
         found.append(replace(device, memory_bytes=_unrounded(device.memory_bytes, sizes.get(device.stable_id))))
     divided = {device.stable_id for device in found if not device.allocatable}
     divided -= {device.partition_of for device in found}
-    parts = [without_telemetry(part, health="unknown") for part in known if part.partition_of in divided]
+    parts = [stale(part, "unknown") for part in known if part.partition_of in divided]
     return tuple(
         replace(device, links=tuple(replace(link, peer=names.get(link.peer, link.peer)) for link in device.links))
         for device in (*found, *parts)

@@ -15,8 +15,9 @@ from gpupool.discovery.base import DeviceSource, Inventory
 from gpupool.discovery.child import ProbeChild, ProbeMissed
 from gpupool.discovery.host import host_id
 from gpupool.discovery.nvidia_reading import NvmlReading
-from gpupool.discovery.nvidia_view import as_known, device, devices, noticed, traceable_id, without_telemetry
+from gpupool.discovery.nvidia_view import as_known, device, devices, noticed, traceable_id
 from gpupool.discovery.pci import PciGpu, pci_gpus
+from gpupool.discovery.reading import stale
 from gpupool.discovery.snapshot import diff
 
 __all__ = ["NvmlSource", "device", "no_gpu_reason", "traceable_id"]
@@ -134,4 +135,4 @@ def no_gpu_reason(reading: NvmlReading, on_the_bus: Sequence[PciGpu]) -> str:
 
 def _stale(inventory: Inventory, reason: str) -> Inventory:
     """Devices seen before stay known, and nothing about them is: stale is unknown."""
-    return Inventory(tuple(without_telemetry(known, health="unknown") for known in inventory.devices), reason)
+    return Inventory(tuple(stale(known, "unknown") for known in inventory.devices), reason)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpupool.discovery.small_files import text_of
 from gpupool.discovery.tolerant import number
 
 # VGA controllers, 3D controllers, display controllers (AMD's and Intel's data centre GPUs), processing accelerators.
@@ -67,26 +68,26 @@ def pci_functions(root: Path = Path("/")) -> tuple[PciFunction, ...]:
 
 def _functions(root: Path) -> Iterator[PciFunction]:
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
-        pci_class, vendor_id = _read(folder / "class"), _read(folder / "vendor")
+        pci_class, vendor_id = text_of(folder / "class"), text_of(folder / "vendor")
         if not pci_class.startswith(_GPU_CLASSES):
             continue
         if pci_class.startswith("0x0300") and vendor_id in _BOARD_DISPLAYS:
             continue
         driver, group = folder / "driver", folder / "iommu_group"
-        node = number(_read(folder / "numa_node"))
+        node = number(text_of(folder / "numa_node"))
         yield PciFunction(
             address=folder.name,
             vendor=_VENDORS.get(vendor_id, "unknown"),
             maker=_MAKERS.get(vendor_id, ""),
             vendor_id=vendor_id,
-            device_id=_read(folder / "device"),
+            device_id=text_of(folder / "device"),
             class_code=pci_class.removeprefix("0x")[:4],
             driver=driver.resolve().name if driver.exists() else "",
             numa_node=int(node) if node is not None and node >= 0 else None,
             iommu_group=group.resolve().name if group.exists() else "",
-            link_gts=number(_read(folder / "current_link_speed")),
+            link_gts=number(text_of(folder / "current_link_speed")),
             link_width=_width(folder / "current_link_width"),
-            link_gts_max=number(_read(folder / "max_link_speed")),
+            link_gts_max=number(text_of(folder / "max_link_speed")),
             link_width_max=_width(folder / "max_link_width"),
             path=pci_path(folder),
         )
@@ -100,12 +101,5 @@ def pci_path(folder: Path) -> tuple[str, ...]:
 
 
 def _width(path: Path) -> int | None:
-    lanes = number(_read(path))
+    lanes = number(text_of(path))
     return int(lanes) if lanes else None  # 0: no link
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

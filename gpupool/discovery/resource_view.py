@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpupool.discovery.base import Capability, Device, MemoryRegion, MemoryType
+from gpupool.discovery.base import Capability, Device, MemoryRegion
 from gpupool.discovery.memory_classes import MEMORY_CLASSES, MEMORY_TYPE_NUMBERS, Access, access_mask, pack
 
 ARCHITECTURES: Final[Mapping[str, str]] = {"nvidia": "cuda", "amd": "hip", "intel": "level-zero", "host": "cpu"}
@@ -88,12 +88,6 @@ def _region(region: MemoryRegion) -> RegionView:
         packed=pack(region.kind, region.access),
         latency_ns=region.latency_ns,
     )
-
-
-def may(device: Device, kind: MemoryType, access: Iterable[str]) -> bool:
-    """Whether work on the device may do all of this in its memory of a type: asked at placement."""
-    wanted = access_mask(access)
-    return any(region.kind is kind and wanted in access_mask(region.access) for region in device.regions)
 
 
 def catalogue() -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Final
 from gpupool.discovery.base import MemoryRegion
 from gpupool.discovery.memory import host_memory
 from gpupool.discovery.memory_classes import gpu_regions, region
+from gpupool.discovery.small_files import text_of
 from gpupool.discovery.tolerant import number
 
 
@@ -97,7 +98,7 @@ def uma_regions(name: str, how: Unity, *, vram_bytes: int | None, host_bytes: in
 def tegra_load(root: Path = Path("/")) -> float | None:
     """How busy a Jetson's GPU is, 0 to 1, which its NVML does not tell; None on other machines."""
     for folder in ("sys/devices/platform/gpu.0", "sys/devices/gpu.0", "sys/devices/platform/bus@0/17000000.gpu"):
-        thousandths = number(_read(root / folder / "load"))
+        thousandths = number(text_of(root / folder / "load"))
         if thousandths is not None and 0 <= thousandths <= 1000:
             return thousandths / 1000
     return None
@@ -106,14 +107,7 @@ def tegra_load(root: Path = Path("/")) -> float | None:
 def tegra_temperature(root: Path = Path("/")) -> float | None:
     """Of a Jetson's GPU, in degrees Celsius, from the zone that the kernel calls gpu-thermal."""
     for zone in sorted((root / "sys/class/thermal").glob("thermal_zone*")):
-        if _read(zone / "type").lower() in ("gpu-thermal", "gpu-therm"):
-            thousandths = number(_read(zone / "temp"))
+        if text_of(zone / "type").lower() in ("gpu-thermal", "gpu-therm"):
+            thousandths = number(text_of(zone / "temp"))
             return None if thousandths is None else thousandths / 1000
     return None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -39,7 +39,6 @@ from gpupool.leases.etcd_address import EtcdAddress
 from gpupool.leases.etcd_channels import Channels, Stubs
 
 _COMPACTED: Final = "compacted"
-_FUTURE: Final = "future revision"
 _Code: Final = grpc.StatusCode
 
 T = TypeVar("T")

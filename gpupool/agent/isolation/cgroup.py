@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from gpupool.discovery.small_files import text_of
 from gpupool.policies.isolation import host_limits
 
 _MOUNTS: Final = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
@@ -29,7 +30,7 @@ class GroupRefused(Exception):
 
 def own_group(root: Path) -> Path | None:
     """The folder of the group that this process is in; None where there is no version 2."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if hierarchy == "0" and not controllers:
@@ -51,12 +52,12 @@ def why_no_groups(root: Path) -> str | None:
     base = delegated_group(root)
     if base is None:
         return "This machine has no control groups of version 2 (no line 0:: in /proc/self/cgroup, or no mount)."
-    controllers = _read(base / "cgroup.controllers").split()
+    controllers = text_of(base / "cgroup.controllers").split()
     if _NEEDED not in controllers:
         return f"The memory controller is not in {base / 'cgroup.controllers'}: delegate it to the agent's service."
     if not os.access(base / "cgroup.subtree_control", os.W_OK) or not os.access(base, os.W_OK):
         return f"{base} is not writable for this agent: say Delegate=yes in its systemd unit."
-    if _NEEDED not in _read(base / "cgroup.subtree_control").split():
+    if _NEEDED not in text_of(base / "cgroup.subtree_control").split():
         others = _others_in(base)
         if others:
             return f"{base} holds processes of others too, such as {others[0]}: give the agent a group of its own."
@@ -64,7 +65,7 @@ def why_no_groups(root: Path) -> str | None:
 
 
 def _others_in(base: Path) -> list[int]:
-    pids = [int(word) for word in _read(base / "cgroup.procs").split() if word.isdigit()]
+    pids = [int(word) for word in text_of(base / "cgroup.procs").split() if word.isdigit()]
     return [pid for pid in pids if pid != os.getpid() and not _is_own_child(pid)]
 
 
@@ -73,7 +74,7 @@ def _is_own_child(pid: int) -> bool:
     for _ in range(4):
         if pid == os.getpid():
             return True
-        fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+        fields = text_of(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
         if len(fields) < 2 or not fields[1].isdigit() or int(fields[1]) <= 1:
             return False
         pid = int(fields[1])
@@ -140,12 +141,12 @@ class Groups:
 
     def _hand_on(self, base: Path, *, cpu: bool) -> None:
         wanted = [_NEEDED, *(["cpu"] if cpu else [])]
-        missing = [name for name in wanted if name not in _read(base / "cgroup.subtree_control").split()]
+        missing = [name for name in wanted if name not in text_of(base / "cgroup.subtree_control").split()]
         if not missing:
             return
         leaf = base / _AGENT_LEAF
         leaf.mkdir(exist_ok=True)
-        for pid in _read(base / "cgroup.procs").split():
+        for pid in text_of(base / "cgroup.procs").split():
             with contextlib.suppress(ProcessLookupError):
                 _write(leaf / "cgroup.procs", pid)
         _write(base / "cgroup.subtree_control", " ".join(f"+{name}" for name in missing))
@@ -153,12 +154,12 @@ class Groups:
 
 def used_bytes(group: Path) -> int | None:
     """What a group uses of the host's memory now, page cache included; None where it does not say."""
-    text = _read(group / "memory.current").strip()
+    text = text_of(group / "memory.current")
     return int(text) if text.isdigit() else None
 
 
 def _event(path: Path, name: str) -> int:
-    for line in _read(path).splitlines():
+    for line in text_of(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.strip().isdigit():
             return int(value)
@@ -168,10 +169,3 @@ def _event(path: Path, name: str) -> int:
 def _write(path: Path, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -1,6 +1,5 @@
 """Which device nodes belong to a device: of CDI specifications where one names it, else as the drivers' files say."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -84,11 +83,6 @@ def _why_unknown(device: GivenDevice) -> str:
             "`nvidia-ctk cdi generate --device-name-strategy=uuid`."
         )
     return f"The device nodes of {device.stable_id} are not known, so that no sandbox can show it."
-
-
-def missing_nodes(pid: int, nodes: Iterable[str], *, root: Path = Path("/proc")) -> list[str]:
-    """Nodes that a process does not have in its own view of the file system."""
-    return [node for node in nodes if not os.path.exists(root / str(pid) / "root" / node.lstrip("/"))]
 
 
 def _list(value: Any) -> list[Any]:

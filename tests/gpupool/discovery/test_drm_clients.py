@@ -30,16 +30,16 @@ drm-total-vram0:\t1 GiB
 
 
 def test_the_words_of_drivers() -> None:
-    assert parse(AMD.format(client=3)) == DrmClient("amdgpu", "0000:26:00.0", "3", GIB, GIB + 2 * MIB)
-    assert parse(XE) == DrmClient("xe", "0000:4d:00.0", "7", 512 * MIB, 512 * MIB)
+    assert parse(AMD.format(client=3)) == DrmClient("amdgpu", "0000:26:00.0", "3", GIB)
+    assert parse(XE) == DrmClient("xe", "0000:4d:00.0", "7", 512 * MIB)
     assert parse("pos:\t0\nflags:\t02\n") is None
 
 
 def test_files_of_a_gpu_without_memory_of_its_own() -> None:
     """Glances' own fixture of an ARM board; the values were read in the file."""
     sample = json.loads(read("sysfs", "glances__gpu_sysfs.json"))
-    assert parse(sample["arm/proc/1234/fdinfo/7"]) == DrmClient("panthor", "fe9b0000.gpu", "42", None, 1024 * KIB)
-    assert parse(sample["arm/proc/5678/fdinfo/3"]) == DrmClient("panthor", "fe9b0000.gpu", "43", None, 512 * KIB)
+    assert parse(sample["arm/proc/1234/fdinfo/7"]) == DrmClient("panthor", "fe9b0000.gpu", "42", None)
+    assert parse(sample["arm/proc/5678/fdinfo/3"]) == DrmClient("panthor", "fe9b0000.gpu", "43", None)
     assert parse(sample["arm/proc/9999/fdinfo/4"]) is None
 
 

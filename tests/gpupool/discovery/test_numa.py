@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from gpupool.discovery.base import Device
 from gpupool.discovery.cpu import capability, processor, tags
 from gpupool.discovery.host import HostSource, dmi_prefix
-from gpupool.discovery.numa import NumaNode, cpu_list, cpu_text, cpus_near, cpus_near_all, numa_nodes
+from gpupool.discovery.numa import NumaNode, cpu_list, cpu_text, numa_nodes
 
 GIB = 1 << 30
-NODES = (NumaNode(0, frozenset(range(4)), 8 * GIB, (10, 21)), NumaNode(1, frozenset(range(4, 8)), 8 * GIB, (21, 10)))
+NODES = (NumaNode(0, frozenset(range(4)), 8 * GIB), NumaNode(1, frozenset(range(4, 8)), 8 * GIB))
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -28,7 +28,6 @@ def two_nodes(root: Path) -> None:
             root,
             {
                 f"sys/devices/system/node/node{node}/cpulist": f"{4 * node}-{4 * node + 3}\n",
-                f"sys/devices/system/node/node{node}/distance": "10 21\n" if node == 0 else "21 10\n",
                 f"sys/devices/system/node/node{node}/meminfo": f"Node {node} MemTotal:        8388608 kB\n",
             },
         )
@@ -56,23 +55,6 @@ def test_lists_of_processors(text: str, cpus: set[int]) -> None:
 @given(st.frozensets(st.integers(0, 300)))
 def test_a_list_goes_both_ways(cpus: frozenset[int]) -> None:
     assert cpu_list(cpu_text(cpus)) == cpus
-
-
-def test_an_engine_runs_on_the_processors_near_its_gpu() -> None:
-    assert cpus_near(gpu(1), NODES) == {4, 5, 6, 7}
-    assert cpus_near(gpu(1), NODES, allowed=range(6)) == {4, 5}  # of those that it may run on
-    assert cpus_near(gpu(0, local_cpus="0-1"), NODES) == {0, 1}  # the tool's own word
-    assert cpus_near_all([gpu(0), gpu(1)], NODES, allowed=range(8)) == frozenset()  # all: nothing to pin
-    assert cpus_near_all([gpu(1), gpu(1)], NODES, allowed=range(8)) == {4, 5, 6, 7}
-
-
-def test_where_no_processor_is_nearer_than_others_nothing_is_pinned() -> None:
-    assert cpus_near(gpu(None), NODES) == frozenset()
-    assert cpus_near(gpu(0), NODES[:1]) == frozenset()
-    assert cpus_near(gpu(1), NODES, allowed=[0, 1]) == frozenset()  # none of those near is allowed
-    assert cpus_near(gpu(7), NODES) == frozenset()
-    assert cpus_near_all([], NODES, allowed=range(8)) == frozenset()
-    assert cpus_near_all([gpu(1), gpu(None)], NODES, allowed=range(8)) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gpupool.discovery.memory_classes import (
     unpack,
     vram_class,
 )
-from gpupool.discovery.resource_view import catalogue, may, view_of, view_of_stored
+from gpupool.discovery.resource_view import catalogue, view_of, view_of_stored
 from gpupool.discovery.uma import Unity, uma_regions
 
 GIB = 1 << 30
@@ -119,14 +119,6 @@ def test_a_stored_device_has_the_same_record() -> None:
         capability=msgspec.to_builtins(device.capability),
     )
     assert stored == view_of(device)
-
-
-@pytest.mark.shows("R13")
-def test_access_is_checked_before_work_is_placed() -> None:
-    assert may(h100(), MemoryType.VRAM, {"atomic", "compute"})
-    assert may(h100(), MemoryType.PINNED, {"read", "write"})
-    assert not may(h100(), MemoryType.PINNED, {"atomic"})  # not promised over PCIe
-    assert not may(h100(), MemoryType.UMA, {"read"})
 
 
 def test_memory_behind_a_coherent_link_is_beside_a_gpus_own() -> None:

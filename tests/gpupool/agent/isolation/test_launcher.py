@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpupool.agent.isolation.cgroup import ENTER, Groups
 from gpupool.agent.isolation.launcher import NO_ISOLATION, CannotIsolate, Command, Isolator, host_bytes
-from gpupool.agent.isolation.nodes import NodesUnknown, device_nodes, missing_nodes
+from gpupool.agent.isolation.nodes import NodesUnknown, device_nodes
 from gpupool.agent.isolation.sandbox import artefact_mounts
 from gpupool.engines.base import GivenDevice, device_environment
 from gpupool.stream.messages import DesiredInstance
@@ -208,13 +208,6 @@ def test_without_a_specification_the_drivers_files_tell(tmp_path: Path) -> None:
     assert device_nodes([amd], root=tmp_path) == ("/dev/kfd", "/dev/dri/renderD129")
     with pytest.raises(NodesUnknown):
         device_nodes([GivenDevice("GPU-b", "gpu", "amd")], root=tmp_path)
-
-
-@pytest.mark.shows("P22")
-def test_a_process_that_does_not_see_its_device_is_found(tmp_path: Path) -> None:
-    (tmp_path / "7/root/dev").mkdir(parents=True)
-    (tmp_path / "7/root/dev/nvidiactl").touch()
-    assert missing_nodes(7, ["/dev/nvidiactl", "/dev/nvidia0"], root=tmp_path) == ["/dev/nvidia0"]
 
 
 @pytest.mark.shows("P10", "R151")
