@@ -19,7 +19,7 @@ from tenants.policies.pricing import PriceTag
 from tenants.principal import Principal
 from tenants.usage import decode_row
 from tests.doubles.limiter import NotingLimiter
-from tests.gateway.relay.test_pipeline import BODY, NOW, TENANT, Door
+from tests.gateway.relay.doors import BODY, NOW, TENANT, Door
 
 PRICES_OF_TINY = PriceTag(
     input_micros=1_000_000, cached_input_micros=2_000_000, output_micros=3_000_000, request_micros=5
