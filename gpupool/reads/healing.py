@@ -74,12 +74,6 @@ def _emptied(row: HealingAction, claimed: set[str]) -> bool:
     return not claimed if row.action == Remedy.REBOOT else row.device is None or row.device.stable_id not in claimed
 
 
-def kept_sequence(node_id: UUID, boot_id: str) -> int:
-    """Number of the newest event that is kept of the node's boot; its agent may forget all up to it. 0: none."""
-    newest = DeviceEvent.objects.filter(node_id=node_id, boot_id=boot_id).order_by("-sequence")
-    return newest.values_list("sequence", flat=True).first() or 0
-
-
 # For healing itself
 
 

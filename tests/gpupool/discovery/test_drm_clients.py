@@ -10,7 +10,7 @@ from gpupool.discovery.drm_clients import DrmClient, clients, parse, processes
 from gpupool.discovery.tool_source import Told
 from tests.gpupool.discovery.samples import read
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 AMD = """pos:\t0
 drm-driver:\tamdgpu
 drm-client-id:\t{client}

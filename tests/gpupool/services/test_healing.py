@@ -1,4 +1,4 @@
-"""Healing in rows: events kept once each, actions with reasons and audit rows, devices out and back."""
+"""Healing in rows: actions with reasons and audit rows, devices out and back."""
 
 from datetime import timedelta
 from typing import Any
@@ -10,10 +10,8 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from core.clock import ManualClock
 from core.refusals import Conflict
 from gpupool import services
-from gpupool.controller.healing import heal_once
 from gpupool.leases.fencing import Fence, Superseded, raise_fence
 from gpupool.models import (
     Device,
@@ -27,16 +25,16 @@ from gpupool.models import (
     Node,
     XidRule,
 )
-from gpupool.reads.healing import device_actions, kept_sequence, overrides, why_device_is_out
+from gpupool.reads.healing import device_actions, overrides, why_device_is_out
 from gpupool.selectors import list_devices_overview
 from gpupool.services import device_isolation, xid_rules
 from gpupool.services import healing as healing_services
 from gpupool.services.changes import Changes
-from gpupool.stream.messages import ActionFact, BadMessage, EventFact
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tenants.services import InvalidInput
-from tests.gpupool.pool import OnlineNode, a_device, a_hello, a_version, an_online_node, place_one, seen
+from tests.gpupool.pool import OnlineNode, a_device, a_hello, a_version, an_online_node, seen
+from tests.gpupool.services.told import a_running_instance, an_xid, heal, say, tell
 
 pytestmark = pytest.mark.django_db
 
@@ -50,52 +48,6 @@ def _with(environment: Any, **changed: Any) -> Any:
     from dataclasses import replace
 
     return replace(environment, **changed)
-
-
-def tell(node: OnlineNode, *events: EventFact) -> int:
-    with transaction.atomic():
-        return healing_services.record_events(Node.objects.select_for_update().get(pk=node.pk), events)
-
-
-def an_xid(sequence: int, code: int, *, stable_id: str = "gpu-0", text: str = "", **data: str) -> EventFact:
-    return EventFact(
-        sequence=sequence, source="kernel_log", kind="xid", at=1_700_000_000.0, stable_id=stable_id, code=code,
-        text=text, data=data,
-    )  # fmt: skip
-
-
-def say(node: OnlineNode, action: HealingAction, state: str, outcome: str = "") -> None:
-    with transaction.atomic():
-        changes = Changes()
-        row = Node.objects.select_for_update().get(pk=node.pk)
-        facts = [ActionFact(action_id=action.pk, state=state, outcome=outcome)]
-        healing_services.apply_action_facts(row, facts, actor=SYSTEM, changes=changes)
-        changes.publish()
-
-
-def heal(*, later: float = 0.0, fence: Fence | None = None) -> Any:
-    return heal_once(fence, clock=ManualClock(timezone.now() + timedelta(seconds=later)))
-
-
-def a_running_instance(node: OnlineNode, *, pid: int = 70) -> Instance:
-    instance = place_one(a_version("m"), node)
-    services.apply_observed(node.pk, node.session, seen(instance, "ready", pid=pid, port=21000))
-    instance.refresh_from_db()
-    return instance
-
-
-@pytest.mark.shows("P24")
-def test_the_same_error_twice_is_two_events_and_a_report_told_again_is_none() -> None:
-    node = an_online_node(a_device("gpu-0"))
-    assert tell(node, an_xid(1, 31, text="MMU fault"), an_xid(2, 31, text="MMU fault")) == 2
-    assert tell(node, an_xid(1, 31, text="MMU fault"), an_xid(2, 31, text="MMU fault"), an_xid(3, 31)) == 1
-    assert [row.sequence for row in DeviceEvent.objects.order_by("pk")] == [1, 2, 3]
-    assert {row.device.stable_id for row in DeviceEvent.objects.all() if row.device} == {"gpu-0"}
-    assert kept_sequence(node.pk, "first") == 3
-    # After a restart of the machine the numbers begin again, and are other events.
-    services.apply_hello(node.pk, a_hello(node.name, a_device("gpu-0"), boot_id="second"))
-    assert tell(node, an_xid(1, 31)) == 1
-    assert (kept_sequence(node.pk, "second"), kept_sequence(node.pk, "first")) == (1, 3)
 
 
 def test_an_application_error_stops_the_instance_it_names_with_a_reason_and_an_audit_row() -> None:
@@ -116,16 +68,6 @@ def test_an_application_error_stops_the_instance_it_names_with_a_reason_and_an_a
     assert audited.after["reason"] == action.reason
     heal()
     assert HealingAction.objects.count() == 1
-
-
-def test_an_error_that_needs_nothing_says_so_on_the_event() -> None:
-    node = an_online_node(a_device("gpu-0"))
-    tell(node, an_xid(1, 43), an_xid(2, 13, pid="999", stable_id=""))
-    heal()
-    assert not HealingAction.objects.exists()
-    first, second = DeviceEvent.objects.order_by("pk")
-    assert "XID 43" in first.verdict
-    assert "no device that we know" in second.verdict
 
 
 def test_without_hardware_actions_a_reset_is_written_down_and_the_device_is_taken_out() -> None:
@@ -347,43 +289,6 @@ def test_an_unknown_device_or_instance_of_another_node_is_left_alone() -> None:
     assert isinstance(elsewhere.pk, UUID)
 
 
-def test_old_events_go_but_for_the_newest_of_each_node() -> None:
-    node = an_online_node(a_device("gpu-0"))
-    tell(node, an_xid(1, 43), an_xid(2, 43), an_xid(3, 43))
-    heal()
-    tell(node, an_xid(4, 43))
-    later = timezone.now() + timedelta(days=91)
-    assert healing_services.prune_events(now=timezone.now()) == 0
-    assert healing_services.prune_events(now=later) == 3  # the fourth is not decided yet, and the newest
-    heal()
-    assert healing_services.prune_events(now=later) == 0
-    assert kept_sequence(node.pk, "first") == 4
-
-
-def test_a_flood_is_one_row_that_counts_until_an_hour_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healing_services, "MOST_EVENTS_AN_HOUR", 5)
-    node = an_online_node(a_device("gpu-0"))
-    tell(node, *(an_xid(number, 31) for number in range(1, 6)))
-    for first in (6, 6, 8):  # one report is sent twice
-        tell(node, an_xid(first, 31), an_xid(first + 1, 31))
-    rows = list(DeviceEvent.objects.order_by("pk").values_list("sequence", "kind", "data"))
-    assert [row[0] for row in rows] == [1, 2, 3, 4, 5, 9]
-    assert rows[-1][1:] == ("dropped", {"count": "4"})
-    assert kept_sequence(node.pk, "first") == 9  # its agent need not tell them again
-    DeviceEvent.objects.update(received_at=timezone.now() - timedelta(hours=2))
-    assert tell(node, an_xid(10, 79)) == 1
-    assert DeviceEvent.objects.order_by("-pk")[0].code == 79
-
-
-def test_a_number_far_ahead_of_the_last_one_is_refused() -> None:
-    """Otherwise no agent could go on from there."""
-    node = an_online_node(a_device("gpu-0"))
-    with pytest.raises(BadMessage, match="far ahead"):
-        tell(node, an_xid((1 << 63) - 1, 31))
-    assert DeviceEvent.objects.count() == 0
-    assert tell(node, an_xid(2000, 31)) == 1
-
-
 @pytest.mark.shows("P15")
 def test_an_error_of_the_last_minutes_keeps_a_device_out_and_it_is_said_so() -> None:
     node = an_online_node(a_device("gpu-0"))
@@ -400,25 +305,3 @@ def test_an_error_of_the_last_minutes_keeps_a_device_out_and_it_is_said_so() -> 
     assert heal(later=301).give_back
     device.refresh_from_db()
     assert device.isolated_at is None
-
-
-def test_events_that_wait_do_not_keep_healing_from_those_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpupool.reads.healing.MOST_EVENTS", 5)
-    node = an_online_node(a_device("gpu-0"), a_device("gpu-1"))
-    tell(node, *(an_xid(number, 31) for number in range(1, 11)))
-    DeviceEvent.objects.update(verdict="It waits for its turn.")
-    tell(node, an_xid(11, 79, stable_id="gpu-1"))
-    heal()
-    assert Device.objects.get(stable_id="gpu-1").isolated_at is not None
-
-
-def test_the_newest_errors_are_looked_at_beside_new_ones_however_many_there_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gpupool.reads.healing.MOST_EVENTS", 5)
-    node = an_online_node(a_device("gpu-0"))
-    tell(node, *(an_xid(number, 92) for number in range(1, 11)), an_xid(11, 48))
-    heal(), heal(), heal()
-    tell(node, an_xid(12, 45))
-    heal()
-    assert "cleanup after XID 48" in DeviceEvent.objects.get(sequence=12).verdict
