@@ -17,8 +17,9 @@ import structlog
 from core.clock import Clock
 from gpupool.agent.listening import signal_listeners
 from gpupool.agent.state import replace_file
-from gpupool.agent.tools import ToolFailed, run_tool
+from gpupool.agent.tools import run_tool
 from gpupool.discovery.base import Device
+from gpupool.discovery.tools import ToolFailed
 from gpupool.policies.remedy import LIMIT_POWER, RESETS, Remedy
 from gpupool.stream.messages import ActionFact, DeviceAction
 

@@ -1,8 +1,6 @@
 """What this node can isolate instances by, each with a reason in words. Read from files; tools are only asked who
 they are, in children with a deadline."""
 
-import asyncio
-import contextlib
 import os
 import re
 import shutil
@@ -17,6 +15,7 @@ from gpupool.agent.facts import clean
 from gpupool.agent.isolation.cgroup import why_no_groups
 from gpupool.agent.isolation.sandbox import trial_argv
 from gpupool.discovery.small_files import text_of
+from gpupool.discovery.tools import ToolFailed, ask
 
 Run = Callable[[Sequence[str]], Awaitable["tuple[int, str]"]]
 """Runs a command: its exit code and what it said."""
@@ -24,6 +23,7 @@ Run = Callable[[Sequence[str]], Awaitable["tuple[int, str]"]]
 OLDEST_SYSTEMD: Final = 245
 OLDEST_TOOLKIT: Final = (1, 14)
 _TOOL_SECONDS: Final = 5.0
+_MOST_SAID: Final = 4096
 _MPS_PIPES: Final = "tmp/nvidia-mps"
 _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _LONGEST_KIND: Final = 200
@@ -189,25 +189,13 @@ async def systemd(run: Run, which: Callable[[str], str | None]) -> dict[str, Any
 
 
 async def run_tool(argv: Sequence[str]) -> tuple[int, str]:
-    """Exit code and output of a short command, killed when it takes too long."""
+    """Exit code and output of a short command; 127 with a sentence where it gave none."""
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
-        )
-    except OSError as error:
-        return 127, str(error.strerror)
-    try:
-        async with asyncio.timeout(_TOOL_SECONDS):
-            said, _ = await process.communicate()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        return 124, f"it did not end within {_TOOL_SECONDS:g} s"
-    return process.returncode or 0, said[:4096].decode(errors="replace")
+        answer = await ask(argv, env=env, seconds=_TOOL_SECONDS, errors=True)
+    except ToolFailed as error:
+        return 127, str(error).removesuffix(".")
+    return answer.code, answer.text[:_MOST_SAID]
 
 
 def _parse_yaml(text: str) -> dict[str, Any] | None:

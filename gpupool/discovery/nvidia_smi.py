@@ -6,7 +6,6 @@ it is made every few seconds, and what it said last stands in between.
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -23,19 +22,11 @@ from gpupool.discovery.nvidia_smi_text import QUERY, Listed, parse_list, parse_q
 from gpupool.discovery.nvidia_smi_tree import LARGEST_REPORT_BYTES
 from gpupool.discovery.nvidia_view import devices
 from gpupool.discovery.reading import stale
+from gpupool.discovery.tools import ToolAway, ToolFailed, ask
 from gpupool.discovery.topology import matrix
 
 _LINKS_EVERY_SECONDS: Final = 300.0
 _AWAY_REST_SECONDS: Final = 60.0
-_KILLED_WITHIN_SECONDS: Final = 1.0
-
-
-class SmiFailed(Exception):
-    """No answer of nvidia-smi; the message is a sentence."""
-
-
-class SmiAway(SmiFailed):
-    """It is not there, or hangs: asking again soon would help nobody, and leave one more process in the kernel."""
 
 
 class NvidiaSmiSource:
@@ -71,8 +62,8 @@ class NvidiaSmiSource:
         self._next_at = now + self._every
         try:
             reading = await self._read()
-        except SmiFailed as error:
-            if isinstance(error, SmiAway):
+        except ToolFailed as error:
+            if isinstance(error, ToolAway):
                 self._next_at = now + _AWAY_REST_SECONDS
             unread = tuple(stale(known, "unknown") for known in self._last.devices)
             self._last = Inventory(unread, str(error))
@@ -91,7 +82,7 @@ class NvidiaSmiSource:
         if any(gpu.parent_uuid for gpu in reading.gpus):
             _name_instances(reading.gpus, parse_list(await self._ask("-L")))
         if len(reading.gpus) > 1:
-            with contextlib.suppress(SmiFailed):  # GPUs are worth having without the ways between them
+            with contextlib.suppress(ToolFailed):  # GPUs are worth having without the ways between them
                 cells, status = await self._topology()
                 add_links(reading.gpus, matrix(cells), parse_nvlink_status(status))
         return reading
@@ -104,14 +95,14 @@ class NvidiaSmiSource:
             pass
         try:
             rows = parse_query_gpu(await self._ask(f"--query-gpu={QUERY}", "--format=csv"))
-        except SmiAway:
+        except ToolAway:
             raise
-        except SmiFailed:
+        except ToolFailed:
             rows = NvmlReading()  # an old one does not know each of the fields
         if rows.gpus:
             return rows
         table = parse_table(await self._ask())
-        with contextlib.suppress(SmiFailed):  # the table names none: without its UUID a GPU is known by its place
+        with contextlib.suppress(ToolFailed):  # the table names none: without its UUID a GPU is known by its place
             wholes = {each.index: each for each in parse_list(await self._ask("-L")) if each.mig_index is None}
             for gpu in table.gpus:
                 if (named := wholes.get(gpu.index)) is not None:
@@ -124,7 +115,7 @@ class NvidiaSmiSource:
             cells = await self._ask("topo", "-m")
             try:
                 status = await self._ask("nvlink", "-s")
-            except SmiFailed:
+            except ToolFailed:
                 status = ""  # it fails where there are none
             self._links = (now + _LINKS_EVERY_SECONDS, cells, status)
         return self._links[1], self._links[2]
@@ -132,7 +123,7 @@ class NvidiaSmiSource:
     async def _ask(self, *arguments: str) -> str:
         self._stuck = [process for process in self._stuck if process.returncode is None]
         if self._stuck:
-            raise SmiAway(f"{self._command} hangs in the kernel and cannot even be killed: no other is started.")
+            raise ToolAway(f"{self._command} hangs in the kernel and cannot even be killed: no other is started.")
         argv = (self._command, *arguments)
         return await run(argv, env=self._env, deadline_seconds=self._deadline, stuck=self._stuck)
 
@@ -144,49 +135,12 @@ async def run(
     deadline_seconds: float,
     stuck: list[asyncio.subprocess.Process] | None = None,
 ) -> str:
-    """What a command prints. Raises SmiFailed; a command that misses its deadline is killed.
-
-    One that even then does not end is put into `stuck`.
-    """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=dict(env),
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise SmiAway(f"The command {argv[0]} was not found.") from None
-    except OSError as error:
-        raise SmiFailed(f"The command {argv[0]} cannot be started: {error}.") from error
-    assert process.stdout is not None  # a pipe
-    printed = bytearray()
-    try:
-        async with asyncio.timeout(deadline_seconds):
-            while chunk := await process.stdout.read(65_536):
-                printed += chunk
-                if len(printed) > LARGEST_REPORT_BYTES:
-                    raise SmiFailed(f"{argv[0]} printed more than {LARGEST_REPORT_BYTES} bytes.")
-            await process.wait()
-    except TimeoutError:
-        raise SmiAway(f"{argv[0]} did not answer within {deadline_seconds:g} s and was killed.") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
-            try:
-                async with asyncio.timeout(_KILLED_WITHIN_SECONDS):
-                    await process.wait()
-            except TimeoutError:  # in uninterruptible sleep: it ends when the driver lets go of it
-                if stuck is not None:
-                    stuck.append(process)
-    text = printed.decode(errors="replace")
+    """What it prints. Raises ToolFailed; one that misses its deadline and cannot be killed is put into `stuck`."""
+    answer = await ask(argv, env=env, seconds=deadline_seconds, most_bytes=LARGEST_REPORT_BYTES, stuck=stuck)
     # It exits with 14 for a warning about an info ROM, and other codes beside a usable report.
-    if not text.strip() or "NVIDIA-SMI has failed" in text:
-        raise SmiFailed(f"{argv[0]} failed with code {process.returncode}: {' '.join(text.split())[:200]}")
-    return text
+    if not answer.text.strip() or "NVIDIA-SMI has failed" in answer.text:
+        raise ToolFailed(f"{argv[0]} failed with code {answer.code}: {' '.join(answer.text.split())[:200]}")
+    return answer.text
 
 
 def _name_instances(gpus: Sequence[GpuReading], listed: Sequence[Listed]) -> None:

@@ -3,8 +3,6 @@
 Comes after the vendors' sources: what those know of a device at the same address counts, and this fills the gaps.
 """
 
-import asyncio
-import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +15,11 @@ from gpupool.discovery.host import host_id
 from gpupool.discovery.lspci import PciListed, listed
 from gpupool.discovery.pci import PciFunction, pci_functions
 from gpupool.discovery.reading import traceable_id
+from gpupool.discovery.tools import ToolFailed, ask
 
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _NAMES_AGAIN_SECONDS: Final = 3600.0
 _DEADLINE_SECONDS: Final = 5.0
-_LARGEST_OUTPUT_BYTES: Final = 4 * 1024 * 1024
 _TITLES: Final = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 
 
@@ -60,34 +58,10 @@ class PciSource:
         if shutil.which(self._lspci, path=self._env.get("PATH")) is None:
             return ""
         try:
-            process = await asyncio.create_subprocess_exec(
-                self._lspci,
-                "-Dnn",
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=self._env,
-                start_new_session=True,
-            )
-        except OSError:
+            answer = await ask((self._lspci, "-Dnn"), env=self._env, seconds=_DEADLINE_SECONDS)
+        except ToolFailed:
             return ""
-        assert process.stdout is not None  # a pipe
-        try:
-            async with asyncio.timeout(_DEADLINE_SECONDS):
-                printed = await process.stdout.read(_LARGEST_OUTPUT_BYTES)
-                while more := await process.stdout.read(_LARGEST_OUTPUT_BYTES):
-                    printed += more
-                    if len(printed) > _LARGEST_OUTPUT_BYTES:
-                        break
-        except TimeoutError:
-            printed = b""
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            with contextlib.suppress(TimeoutError):  # in uninterruptible sleep: it ends when the driver lets go of it
-                async with asyncio.timeout(1.0):
-                    await process.wait()
-        return printed.decode(errors="replace")
+        return answer.text
 
 
 def device_of(function: PciFunction, told: PciListed | None, node_id: str) -> Device:

@@ -1,7 +1,6 @@
 """Looks now and then whether running instances are still isolated as asked, and still see their devices."""
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ import gpupool
 from core.clock import Clock
 from gpupool.agent.isolation.nodes import NodesUnknown, device_nodes
 from gpupool.discovery.base import Noticed
+from gpupool.discovery.tools import ToolAway, ToolFailed, ask
 from gpupool.engines.base import GivenDevice
 from gpupool.policies.isolation import IsolationRefused, parse_isolation, too_many_clients
 from gpupool.stream.messages import DesiredInstance
@@ -114,21 +114,14 @@ class IsolationWatch:
 
 async def look_in_child(pid: int, nodes: Sequence[str]) -> dict[str, str]:
     """In a child with a deadline: opening a device of a driver that hangs does not return."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gpupool.agent.isolation.sight", str(pid), *nodes,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": _CODE_ROOT},
-    )  # fmt: skip
+    env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": _CODE_ROOT}
+    argv = (sys.executable, "-m", "gpupool.agent.isolation.sight", str(pid), *nodes)
     try:
-        async with asyncio.timeout(_DEADLINE_SECONDS):
-            said, _ = await child.communicate()
-    except TimeoutError:
+        said = (await ask(argv, env=env, seconds=_DEADLINE_SECONDS)).text
+    except ToolAway:
         return {nodes[-1]: f"its driver did not answer within {_DEADLINE_SECONDS:g} s"}
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
+    except ToolFailed:
+        return {}
     try:
         return msgspec.json.decode(said, type=dict[str, str])
     except msgspec.MsgspecError:

@@ -156,7 +156,7 @@ async def test_what_a_tool_says_is_told_when_it_fails_or_hangs(
         assert "in use by another client" in fact.outcome
         make_smi(tmp_path, "exec sleep 60")
         node.runner._patience = Patience(holders=0.2, poll=0.01, reset=0.2)
-        assert "did not end" in (await node.end_of(an_action("reset"))).outcome
+        assert "did not answer" in (await node.end_of(an_action("reset"))).outcome
         monkeypatch.setenv("PATH", "/nowhere")
         assert "cannot be run" in (await node.end_of(an_action("reset"))).outcome
 

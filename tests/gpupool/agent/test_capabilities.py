@@ -126,7 +126,7 @@ async def test_what_keeps_user_namespaces_away_is_named(tmp_path: Path, path: st
     assert words in (await read(tmp_path))["user_namespaces"]["reason"]
 
 
-async def test_a_tool_that_hangs_is_ended() -> None:
+async def test_what_a_tool_says_and_how_it_ended() -> None:
     code, said = await run_tool(("sh", "-c", "echo here; exit 3"))
     assert (code, said) == (3, "here\n")
     assert (await run_tool(("/no/such/tool",)))[0] == 127

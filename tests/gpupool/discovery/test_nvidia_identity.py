@@ -13,6 +13,7 @@ from gpupool.discovery.base import Device, Inventory
 from gpupool.discovery.nvidia_reading import GpuReading, NvmlReading
 from gpupool.discovery.nvidia_smi_text import QUERY, parse_query_gpu, parse_table
 from gpupool.discovery.nvidia_view import as_known, devices
+from gpupool.discovery.tools import ToolAway
 from tests.gpupool.discovery.nvml_gpus import Gpus
 from tests.gpupool.discovery.samples import read
 from tests.gpupool.discovery.smi_tool import Tool, gpu_xml, report
@@ -161,7 +162,7 @@ async def test_beside_a_command_that_cannot_be_killed_no_other_is_started(
         started.append(argv)
         await asyncio.sleep(0)
         stuck.append(hung)
-        raise nvidia_smi.SmiAway("It did not answer.")
+        raise ToolAway("It did not answer.")
 
     monkeypatch.setattr(nvidia_smi, "run", hang)
     for _ in range(3):

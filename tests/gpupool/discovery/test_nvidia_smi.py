@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpupool.discovery.base import LinkType
-from gpupool.discovery.nvidia_smi import SmiFailed, run
+from gpupool.discovery.nvidia_smi import run
+from gpupool.discovery.tools import ToolFailed
 from tests.gpupool.discovery.nvml_gpus import Gpus
 from tests.gpupool.discovery.smi_tool import Tool, gpu_xml, report
 
@@ -67,10 +68,10 @@ async def test_a_command_that_hangs_is_killed_and_its_devices_are_unknown(tool: 
 
 
 async def test_a_command_that_is_not_there_or_fails_says_so() -> None:
-    with pytest.raises(SmiFailed, match="was not found"):
+    with pytest.raises(ToolFailed, match="was not found"):
         await run(("no-such-nvidia-smi",), env={"PATH": "/nowhere"}, deadline_seconds=5)
     text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
-    with pytest.raises(SmiFailed, match="couldn't communicate"):
+    with pytest.raises(ToolFailed, match="couldn't communicate"):
         await run(("/bin/echo", text), env={}, deadline_seconds=5)
 
 
