@@ -26,6 +26,7 @@ _READINGS: Final = (
     ("DCGM_FI_DEV_SM_CLOCK", "Clock of the multiprocessors, MHz.", "sm_clock_mhz", 1.0),
     ("DCGM_FI_DEV_MEM_CLOCK", "Clock of the memory, MHz.", "memory_clock_mhz", 1.0),
     ("DCGM_FI_DEV_MEM_COPY_UTIL", "Use of the memory's bandwidth, percent.", "memory_utilization", 100.0),
+    ("DCGM_FI_PROF_SM_ACTIVE", "Share of the time in which a multiprocessor had work, 0 to 1.", "sm_active", 1.0),
     ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors.",
      "remapped_rows_uncorrectable", 1.0),
 )  # fmt: skip

@@ -31,6 +31,7 @@ def test_what_a_proxy_brings_from_elsewhere_is_not_this_machine(name: bytes) -> 
     assert refusal((name, b"127.0.0.1")) is PermissionDenied
 
 
+@pytest.mark.shows("R93")
 def test_with_a_token_set_only_the_token_counts() -> None:
     right = (b"authorization", b"Bearer scrape-me")
     assert refusal(right, client_host="10.0.0.7", token="scrape-me") is None

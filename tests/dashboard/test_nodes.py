@@ -58,6 +58,17 @@ def test_events_and_actions_of_a_node_stand_with_their_reasons(client: Client, f
     assert "Dry run" in page
 
 
+@pytest.mark.shows("R94")
+def test_how_busy_the_multiprocessors_are_is_dcgms_word_or_not_there(client: Client, found: Pool) -> None:
+    address = f"/console/nodes/{found.device.node_id}/"
+    reader = logged_in(client, "read_only")
+    assert "n/a" in reader.get(address).content.decode()
+    Device.objects.filter(pk=found.device.pk).update(telemetry={"sm_active": 0.421})
+    page = reader.get(address).content.decode()
+    assert "42.1" in page
+    assert "n/a" not in page
+
+
 @pytest.mark.shows("R153")
 def test_the_memory_guards_table_tells_each_process_its_claim_and_who_is_no_one_of_ours(
     client: Client, found: Pool

@@ -50,6 +50,7 @@ class DeviceRow:
     traceable_id: str
     isolated_reason: str
     isolated: bool
+    sm_active: float | None  # 0 to 1; only a dcgm-exporter tells
 
 
 @console_page
@@ -209,7 +210,9 @@ def _sums(devices: list[DeviceOverview]) -> tuple[int, int | None, int, int | No
 
 
 def _devices(node: Node) -> list[DeviceRow]:
-    known = {device.pk: device for device in node.devices.only("node", "allocatable", "traceable_id", *_OUTAGE)}
+    known = {
+        device.pk: device for device in node.devices.only("node", "allocatable", "traceable_id", "telemetry", *_OUTAGE)
+    }
     return [
         DeviceRow(
             device=one,
@@ -217,6 +220,7 @@ def _devices(node: Node) -> list[DeviceRow]:
             traceable_id=known[one.id].traceable_id,
             isolated_reason=known[one.id].isolated_reason,
             isolated=known[one.id].isolated_at is not None,
+            sm_active=known[one.id].telemetry.get("sm_active"),
         )
         for one in list_devices_overview(node.pk)
         if one.id in known

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from config.pool_settings import PoolSettings
 from core.clock import SystemClock
 from gpupool.agent import page_cache
 from gpupool.agent.device_memory import memory_held
@@ -132,6 +133,12 @@ async def test_what_is_read_for_one_that_sleeps_ends_with_its_agent_and_is_taken
     async with running_agent(web, var_dir, timings=FAST):
         await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "Its weights are" in f.reason)
         await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "being read" not in f.reason)
+
+
+@pytest.mark.shows("R104")
+def test_a_checksum_has_90_seconds_and_a_load_45_by_default() -> None:
+    defaults = {field.name: field.default for field in fields(PoolSettings)}
+    assert (defaults["verify_seconds"], defaults["device_load_seconds"]) == (90.0, 45.0)
 
 
 @pytest.mark.shows("R104")

@@ -82,6 +82,9 @@ def test_several_devices_and_their_topology(operator: APIClient, artefact: str) 
     told = ask(operator, **body)
     assert told["reason"] == "It would go to node-1/gpu-0, node-1/gpu-1, connected over NVLink."
     assert told["nearness"] == 0.95
+    assert operator.post("/api/models/", {"name": "m"}, format="json").status_code == 201
+    version = operator.post("/api/versions/", {**body, "model": "m", "name": "v1", "memory_bytes": GIB}, format="json")
+    assert (version.json()["devices"], version.json()["topology"]) == (2, "required")
 
 
 @pytest.mark.shows("R22")

@@ -94,6 +94,12 @@ def test_gpus_are_named_by_uuid_in_pci_order() -> None:
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
+@pytest.mark.shows("R76")
+def test_the_server_is_told_how_many_layers_go_to_the_gpu() -> None:
+    for asked, told in ((35, "35"), (33, "33"), (-1, "-1")):
+        assert option(LlamaCppLaunch().plan(request((GPU_A,), {"n_gpu_layers": asked})).argv, "--gpu-layers") == told
+
+
 def test_an_engine_on_the_cpu_sees_no_gpu() -> None:
     plan = LlamaCppLaunch().plan(request((CPU,), {"n_gpu_layers": 99}))
     assert plan.env["CUDA_VISIBLE_DEVICES"] == ""

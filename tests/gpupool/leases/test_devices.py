@@ -154,6 +154,18 @@ async def test_a_claim_whose_answer_was_lost_is_found_by_who_asks_again_and_not_
     assert isinstance(again, Allocated)
 
 
+@pytest.mark.shows("R31", "R32")
+async def test_a_holder_may_be_a_pod_in_its_namespace_and_keys_are_laid_out_as_told(any_store: LeaseStore) -> None:
+    book, pod = a_book(any_store), "research/7c2b6a0e-1d5c-4f0e-9d0b-6c1f5b8e2a11"
+    await settle(book, [facts_of(0)])
+    claim = await book.allocate(pod, {device(0): Portion(4)}, node_id=NODE, boot_id="first")
+    assert isinstance(claim, Allocated)
+    keys = [entry.key for entry in (await any_store.range("/gpu/")).entries]
+    assert f"/gpu/pools/{device(0)}" in keys
+    assert [held.holder for held in (await book.read()).book.records[device(0)].claims] == [pod]
+    assert await book.release(pod, token=claim.token)
+
+
 @pytest.mark.shows("R31")
 async def test_a_record_that_names_a_holder_without_a_claim_becomes_unknown_when_a_comparison_fails(
     any_store: LeaseStore,
@@ -200,7 +212,7 @@ async def test_a_release_compares_the_holder_and_doubts_a_record_that_names_anot
     assert (await settle(book, [empty])).book.records[device(0)].status == Status.FREE
 
 
-@pytest.mark.shows("P15")
+@pytest.mark.shows("P15", "R30")
 async def test_a_device_that_failed_or_fell_silent_takes_no_claim_and_comes_back_with_what_it_held(
     any_store: LeaseStore,
 ) -> None:
@@ -209,14 +221,17 @@ async def test_a_device_that_failed_or_fell_silent_takes_no_claim_and_comes_back
     claim = await book.allocate("instance:a", {device(0): Portion(4)}, node_id=NODE, boot_id="first")
     assert isinstance(claim, Allocated)
     recorded = [RecordedClaim("instance:a", claim.token, NODE, "first", {device(0): Portion(4)})]
+    ids = set()
     for standing in (Standing.UNKNOWN, Standing.FAILED):
         view = await settle(book, [facts_of(0, standing=standing)], recorded)
         record = view.book.records[device(0)]
+        ids.add(record.event_id)
         assert (record.status, len(record.claims)) == (Status(standing.value), 1)
         refused = await book.allocate("instance:b", {device(0): Portion(1)}, node_id=NODE, boot_id="first")
         assert refused == Denied(device(0), f"it is {standing}")
     view = await settle(book, [facts_of(0)], recorded)
     assert view.book.records[device(0)].status == Status.ALLOCATED
+    assert len(ids | {view.book.records[device(0)].event_id}) == 3  # each change is an event with an id of its own
     assert isinstance(
         await book.allocate("instance:b", {device(0): Portion(6)}, node_id=NODE, boot_id="first"), Allocated
     )

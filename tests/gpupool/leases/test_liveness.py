@@ -26,11 +26,12 @@ async def _end_lease(store: LeaseStore, key: str) -> None:
         await store.keep_alive(entry.lease_id)
 
 
+@pytest.mark.shows("R29")
 async def test_a_node_that_was_silent_for_too_long_lives_again_when_it_is_heard(store: LeaseStore) -> None:
     node = uuid4()
     stream = NodeLiveness(store, node, ttl_seconds=60)
     await stream.heard()
-    await _end_lease(store, health_key(node))
+    await _end_lease(store, f"/gpu/nodes/{node}/health")
     assert await list_live_nodes(store) == frozenset()
     await stream.heard()
     await stream.heard()

@@ -22,6 +22,7 @@ def _attach(*arguments: str) -> str:
     return said.getvalue()
 
 
+@pytest.mark.shows("R120")
 def test_an_engine_that_answers_is_in_service_at_once() -> None:
     create_tenant(slug="demo", name="Demo", actor=SYSTEM)
     with EngineStub("llama") as engine:

@@ -35,6 +35,7 @@ def test_bad_probes_in_a_row_eject(results: list[ProbeResult], ejected: bool) ->
     assert after(*results).ejected is ejected
 
 
+@pytest.mark.shows("R63")
 def test_more_than_three_seconds_are_too_slow() -> None:
     assert slow_or(GOOD, seconds=SLOW_SECONDS) is GOOD
     assert slow_or(GOOD, seconds=SLOW_SECONDS + 0.01) is SLOW

@@ -55,17 +55,19 @@ def test_memory_is_told_by_model_and_device() -> None:
     assert ("model_gpu_memory_bytes", "gpu-0", "qwen", "") not in told  # unknown is not zero
 
 
+@pytest.mark.shows("R94")
 def test_readings_have_dcgms_names_and_units_and_unknown_ones_are_left_out() -> None:
     node = an_online_node(a_device("gpu-0"))
     instance = place_one(a_version("llama"), node)
     report(instance, temperature_celsius=61.0, utilization=0.42, memory_used_bytes=3 << 20, health="failed",
-           telemetry={"power_watts": 300.0})  # fmt: skip
+           telemetry={"power_watts": 300.0, "sm_active": 0.421})  # fmt: skip
     told = scraped(device_metrics.render_device_metrics().decode())
     where = ("gpu-0", "Test device", "node-1", "")
     assert told["DCGM_FI_DEV_GPU_TEMP", *where] == 61
     assert told["DCGM_FI_DEV_GPU_UTIL", *where] == 42
     assert told["DCGM_FI_DEV_FB_USED", *where] == 3
     assert told["DCGM_FI_DEV_POWER_USAGE", *where] == 300
+    assert told["DCGM_FI_PROF_SM_ACTIVE", *where] == 0.421
     assert told["gatehouse_device_health", "gpu-0", "failed", "Test device", "node-1", ""] == 1
     assert told["gatehouse_device_isolated", *where] == 0
     assert not any(name.startswith("DCGM_FI_DEV_SM_CLOCK") for name, *_ in told)

@@ -70,6 +70,21 @@ def test_an_application_error_stops_the_instance_it_names_with_a_reason_and_an_a
     assert HealingAction.objects.count() == 1
 
 
+@pytest.mark.shows("R65")
+def test_an_error_that_nobody_knows_has_its_instance_rebuilt_and_the_device_stays_in() -> None:
+    node = an_online_node(a_device("gpu-0"))
+    instance = a_running_instance(node, pid=70)
+    tell(node, an_xid(1, 7777, pid="70"))
+    heal()
+    action = HealingAction.objects.get()
+    assert (action.action, action.state, action.instance_id) == ("rebuild", "done", instance.pk)
+    instance.refresh_from_db()
+    assert instance.desire == InstanceDesire.STOPPED  # and its version, which shall have one, gets another
+    services.apply_observed(node.pk, node.session, seen(instance, "stopped"))
+    instance.refresh_from_db()
+    assert (instance.state, Device.objects.get().isolated_by) == ("stopped", "")
+
+
 def test_without_hardware_actions_a_reset_is_written_down_and_the_device_is_taken_out() -> None:
     node = an_online_node(a_device("gpu-0"))
     instance = a_running_instance(node)

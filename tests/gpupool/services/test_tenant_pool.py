@@ -9,7 +9,9 @@ from uuid import UUID
 
 import pytest
 from django.db.models import Sum
+from pytest_django import DjangoCaptureOnCommitCallbacks
 
+from core.telemetry import instances as metrics
 from gpupool import services
 from gpupool.controller.upkeep import keep_up_once
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, VersionState
@@ -115,6 +117,19 @@ def test_a_tenant_gets_its_instance_again_asleep_or_awake() -> None:
     assert (nearness.acquisitions, nearness.reuses) == (3, 2)
     assert nearness.reuse_ratio == pytest.approx(2 / 3)
     assert AuditEvent.objects.filter(action="instance.acquired", tenant_id=tenant.pk).count() == 3
+
+
+@pytest.mark.shows("R95")
+def test_how_often_an_instance_was_found_there_is_a_metric(
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+) -> None:
+    an_online_node(a_device("gpu0"))
+    version, tenant = sleepy(), a_tenant()
+    with django_capture_on_commit_callbacks(execute=True):
+        for _ in range(4):
+            services.acquire_instance(version.pk, tenant.pk, actor=SYSTEM)
+    (family,) = metrics.reuse_ratio.collect()
+    assert (family.name, family.samples[0].value) == ("gatehouse_instance_reuse_ratio", 0.75)
 
 
 @pytest.mark.shows("R16")

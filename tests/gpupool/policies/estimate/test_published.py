@@ -61,6 +61,7 @@ def test_a_model_on_one_card(
     assert made.device_bytes / GIB == pytest.approx(card_gib, rel=0.05)
 
 
+@pytest.mark.shows("R76")
 @pytest.mark.parametrize(("name", "shape"), [("llama3_8b_partial_offload", LLAMA_3_8B)])
 def test_each_number_of_offloaded_layers(tmp_path: Path, name: str, shape: Shape) -> None:
     model = read_gguf(write_model(tmp_path / "model.gguf", shape, Q4_0))
