@@ -217,7 +217,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Waiting for an instance to wake. Not produced yet (a later issue); both doors handle it."""
+    """Waiting for an instance to wake. Both doors handle it; so far nothing decides it."""
 
     eta_seconds: float | None
 

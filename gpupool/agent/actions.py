@@ -16,7 +16,7 @@ import structlog
 
 from core.clock import Clock
 from gpupool.agent.listening import signal_listeners
-from gpupool.agent.state import replace_file
+from gpupool.agent.state import read_file, replace_file
 from gpupool.agent.tools import run_tool
 from gpupool.discovery.base import Device
 from gpupool.discovery.tools import ToolFailed
@@ -73,12 +73,8 @@ class ActionRunner:
 
     def load(self) -> None:
         """Take up what an earlier agent has done: it is not done again."""
-        try:
-            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.MsgspecError) as error:
-            log.warning("agent.actions_unreadable", path=str(self._path), error=str(error))
+        kept = read_file(self._path, _Kept)
+        if kept is None:
             return
         self._facts = {fact.action_id: fact for fact in kept.ended}
 

@@ -11,7 +11,7 @@ import structlog
 from msgspec.structs import replace
 
 from gpupool.agent.facts import clean
-from gpupool.agent.state import replace_file
+from gpupool.agent.state import read_file, replace_file
 from gpupool.discovery.base import Noticed
 from gpupool.stream.messages import EventFact
 
@@ -55,12 +55,8 @@ class EventBuffer:
 
     def load(self) -> None:
         """Take up what an earlier agent left; what is of an earlier boot gets new numbers, and says so."""
-        try:
-            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.MsgspecError) as error:
-            log.warning("agent.events_unreadable", path=str(self._path), error=str(error))
+        kept = read_file(self._path, _Kept)
+        if kept is None:
             return
         if kept.boot_id == self._boot_id:
             self._last, self._events = kept.last, deque(kept.events)

@@ -18,7 +18,7 @@ import structlog
 from msgspec.structs import replace
 
 from core.clock import Clock
-from gpupool.agent.state import replace_file
+from gpupool.agent.state import read_file, replace_file
 from gpupool.discovery.base import Inventory, Noticed
 from gpupool.discovery.kernel_lines import parse_line
 from gpupool.discovery.kernel_log import KernelLog
@@ -193,9 +193,8 @@ class KernelLogSource:
             return False  # moved away, and the new one is not there yet
 
     def _load(self) -> _Place:
-        try:
-            place = msgspec.json.decode(self._place_path.read_bytes(), type=_Place)
-        except (OSError, msgspec.MsgspecError):
+        place = read_file(self._place_path, _Place)
+        if place is None:
             return _Place(boot_id=self._boot_id)
         self._resumed = True
         if place.boot_id != self._boot_id:  # the kernel counts anew; a file goes on

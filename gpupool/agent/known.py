@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpupool.agent.state import replace_file
+from gpupool.agent.state import read_file, replace_file
 from gpupool.discovery.base import Device
 from gpupool.discovery.reading import stale
 
@@ -31,10 +31,9 @@ class KnownDevices:
 
     def load(self) -> None:
         """Take up what an earlier agent of this boot left. A file that cannot be read is none."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
-            if kept.boot_id == self._kept.boot_id:
-                self._kept = kept
+        kept = read_file(self._path, _Kept)
+        if kept is not None and kept.boot_id == self._kept.boot_id:
+            self._kept = kept
 
     def recall(self, source: str) -> tuple[Device, ...]:
         """What it found for an earlier agent; nothing once it has found devices for this one: it knows better."""

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,8 @@ import structlog
 from gpupool.stream.messages import DesiredInstance
 
 log = structlog.get_logger(__name__)
+
+K = TypeVar("K")
 
 MARK_VARIABLE: Final = "GATEHOUSE_ENGINE_MARK"
 """In every engine's environment: `<state folder>|<instance>|<lease id>|<fencing token>`."""
@@ -125,6 +127,17 @@ def read_records(path: Path) -> list[InstanceRecord]:
             with contextlib.suppress(FileNotFoundError):
                 file.rename(file.with_suffix(".unreadable"))
     return records
+
+
+def read_file(path: Path, kind: type[K]) -> K | None:
+    """What `replace_file` wrote there; None where there is nothing, and with a warning where it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        log.warning("agent.file_unreadable", path=str(path), error=str(error))
+        return None
 
 
 def replace_file(path: Path, data: bytes) -> None:

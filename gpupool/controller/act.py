@@ -8,7 +8,8 @@ import structlog
 from django.core.exceptions import ObjectDoesNotExist
 
 from gpupool import services
-from gpupool.controller.book import BookKeeper, InThread
+from gpupool.controller.book import BookKeeper
+from gpupool.controller.looking import InThread
 from gpupool.leases.fencing import Fence
 from gpupool.policies.instance import IllegalTransition
 from gpupool.policies.reconcile import Action, Explain, MarkNodeUnreachable, MarkUnknown, Place, Request, Stop

@@ -1,14 +1,15 @@
 """The leader's hold on the book of devices: kept in line with reports and database, claimed from for placements."""
 
 import contextlib
-from collections.abc import Callable, Collection
-from typing import Final, Protocol, TypeVar
+from collections.abc import Collection
+from typing import Final
 from uuid import UUID
 
 import structlog
 from django.core.exceptions import ObjectDoesNotExist
 
 from gpupool import services
+from gpupool.controller.looking import InThread
 from gpupool.leases.base import StoreUnavailable
 from gpupool.leases.devices import Allocated, BookView, Denied, DeviceBook
 from gpupool.leases.fencing import Fence, Superseded
@@ -19,15 +20,7 @@ from tenants.actor import SYSTEM
 
 logger = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
 _LOOKS: Final = 3
-
-
-class InThread(Protocol):
-    """Does database work off the loop."""
-
-    async def __call__(self, call: Callable[[], T], /) -> T: ...
 
 
 class BookKeeper:

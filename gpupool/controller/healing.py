@@ -1,18 +1,17 @@
 """The leader's healing: looks at what agents noticed, decides, and carries it out under the fence."""
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 from uuid import UUID
 
 import structlog
-from django.db import Error
 
 from core.clock import Clock
 from core.refusals import Conflict
 from gpupool.controller.act import unless_overtaken
+from gpupool.controller.looking import InThread, keep_looking
 from gpupool.leases.fencing import Fence
 from gpupool.policies.healing import decide
 from gpupool.policies.healing_world import Decision, Plan
@@ -29,30 +28,21 @@ RESYNC_SECONDS: Final = 5.0
 """Without an event: for what drivers ask for, actions that are overdue, and devices that come back."""
 
 
-class InThread(Protocol):
-    """Runs database work off the loop."""
-
-    def __call__(self, call: Callable[[], Any]) -> Awaitable[Any]: ...
-
-
 async def keep_healing(
     fence: Fence, *, clock: Clock, in_thread: InThread, mass_failure: Callable[[], bool], seconds: float = LOOK_SECONDS
 ) -> None:
     """Until cancelled. Raises Superseded."""
-    looked_at, blind = float("-inf"), False
-    while True:
-        try:
-            await in_thread(partial(set_memory_modes, actor=SYSTEM, fence=fence))
-            due = clock.monotonic() - looked_at >= RESYNC_SECONDS
-            if due or await in_thread(reads.anything_undecided):
-                await in_thread(partial(heal_once, fence, clock=clock, mass_failure=mass_failure()))
-                looked_at = clock.monotonic()
-            blind = False
-        except Error as error:
-            if not blind:
-                logger.warning("healing_cannot_see", error=str(error))
-            blind = True
-        await asyncio.sleep(seconds)
+    looked_at = float("-inf")
+
+    async def look() -> None:
+        nonlocal looked_at
+        await in_thread(partial(set_memory_modes, actor=SYSTEM, fence=fence))
+        due = clock.monotonic() - looked_at >= RESYNC_SECONDS
+        if due or await in_thread(reads.anything_undecided):
+            await in_thread(partial(heal_once, fence, clock=clock, mass_failure=mass_failure()))
+            looked_at = clock.monotonic()
+
+    await keep_looking(look, event="healing_cannot_see", seconds=seconds)
 
 
 def heal_once(fence: Fence | None, *, clock: Clock, mass_failure: bool = False) -> Plan:

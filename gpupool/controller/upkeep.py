@@ -1,16 +1,14 @@
 """The leader's upkeep of what is beside the replicas: the tenants' pool, and versions that give way."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol, assert_never
+from typing import Final, assert_never
 
 import structlog
-from django.db import Error
 
 from core.clock import Clock
 from gpupool import services
 from gpupool.controller.act import unless_overtaken
+from gpupool.controller.looking import InThread, keep_looking
 from gpupool.leases.fencing import Fence
 from gpupool.policies.asleep_pool import ClaimAgain, End, LetSleep, PoolAction, keep_pool
 from gpupool.policies.rollback import RollBack, decide_rollback
@@ -23,12 +21,6 @@ logger = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 
 
-class InThread(Protocol):
-    """Runs database work off the loop."""
-
-    def __call__(self, call: Callable[[], Any]) -> Awaitable[Any]: ...
-
-
 async def keep_up(
     fence: Fence, *, clock: Clock, in_thread: InThread, failed_grace_seconds: float, seconds: float = LOOK_SECONDS
 ) -> None:
@@ -36,16 +28,11 @@ async def keep_up(
 
     `failed_grace_seconds` is when a failed version gives way; before its instance is replaced, which hides why.
     """
-    blind = False
-    while True:
-        try:
-            await in_thread(partial(keep_up_once, fence, clock=clock, failed_grace_seconds=failed_grace_seconds))
-            blind = False
-        except Error as error:
-            if not blind:
-                logger.warning("upkeep_cannot_see", error=str(error))
-            blind = True
-        await asyncio.sleep(seconds)
+
+    async def look() -> None:
+        await in_thread(partial(keep_up_once, fence, clock=clock, failed_grace_seconds=failed_grace_seconds))
+
+    await keep_looking(look, event="upkeep_cannot_see", seconds=seconds)
 
 
 def keep_up_once(fence: Fence | None, *, clock: Clock, failed_grace_seconds: float) -> None:
