@@ -2,7 +2,18 @@
 
 from django.urls import path
 
-from gpupool.api import catalogue, healing, instances, nodes, placement, reservations, training, versions, views
+from gpupool.api import (
+    catalogue,
+    healing,
+    instances,
+    nodes,
+    placement,
+    quota_use,
+    reservations,
+    training,
+    versions,
+    views,
+)
 
 urlpatterns = [
     path("models/", catalogue.ModelListView.as_view(), name="api-models"),
@@ -51,6 +62,7 @@ urlpatterns = [
     path("instances/<uuid:instance_id>/stop/", instances.InstanceStopView.as_view(), name="api-instance-stop"),
     path("instances/<uuid:instance_id>/wake/", instances.InstanceWakeView.as_view(), name="api-instance-wake"),
     path("placement/dry-run/", placement.DryRunView.as_view(), name="api-placement-dry-run"),
+    path("placement/quotas/", quota_use.QuotaUseView.as_view(), name="api-placement-quotas"),
     path("placement/rebalance/", placement.RebalanceView.as_view(), name="api-placement-rebalance"),
     path("reservations/", reservations.ReservationListView.as_view(), name="api-reservations"),
     path("reservations/<uuid:reservation_id>/", reservations.ReservationView.as_view(), name="api-reservation"),

@@ -139,7 +139,7 @@ def _claim(row: Lease, instance: Instance | None) -> ClaimView:
         memory_bytes=row.memory_bytes,
         share=row.share,
         whole=row.whole,
-        tenant_id=_owner(instance.tenant_id, instance.version.tenant_id, instance.version.model.tenant_id),
+        tenant_id=owner_of(instance.tenant_id, instance.version.tenant_id, instance.version.model.tenant_id),
         priority=instance.priority,
         since=row.claimed_at.timestamp(),
         leaving=instance.desire == InstanceDesire.STOPPED,
@@ -225,7 +225,7 @@ def _held() -> list[tuple[UUID | None, str, UUID, int]]:
     holders = [holder for _, text, _, _ in found if (holder := _holder(text)) is not None]
     columns = ("pk", "version__model__name", "tenant_id", "version__tenant_id", "version__model__tenant_id")
     known = {
-        pk: (_owner(*owners), model)
+        pk: (owner_of(*owners), model)
         for pk, model, *owners in Instance.objects.filter(pk__in=holders).values_list(*columns)
     }
     return [
@@ -233,7 +233,7 @@ def _held() -> list[tuple[UUID | None, str, UUID, int]]:
     ]
 
 
-def _owner(*tenants: UUID | None) -> UUID | None:
+def owner_of(*tenants: UUID | None) -> UUID | None:
     """Whose it is: of the instance's tenant as it is bound now, its version's and its model's the first that there is.
 
     Not the row's own: an instance that sleeps is bound to another tenant while its claim stands.

@@ -183,6 +183,28 @@ def test_a_tenants_limit_counts_what_it_holds(operator: APIClient) -> None:
     assert ask(operator, **body)["verdict"] == "fits"
 
 
+@pytest.mark.shows("R132")
+def test_what_a_tenant_uses_now_stands_beside_what_it_holds_and_may_hold(operator: APIClient) -> None:
+    acme = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    node = an_online_node(a_device("gpu-0"))
+    services.create_model("own", tenant_id=acme.pk, actor=SYSTEM)
+    first, second = (place_one(a_version("own", memory_bytes=4 * GIB), node) for _ in range(2))
+    place_one(a_version("other", memory_bytes=GIB), node)
+    Instance.objects.update(pid=7, device_bytes=GIB)
+    create_limit(tenant=acme, metric="gpu_memory", window="standing", amount=10 * GIB, actor=SYSTEM)
+
+    def told() -> Any:
+        (row,) = operator.get("/api/placement/quotas/").json()["results"]
+        assert (row["tenants"], row["metric"], row["amount"]) == ([str(acme.pk)], "gpu_memory", 10 * GIB)
+        return row["held"], row["used_bytes"]
+
+    assert told() == (8 * GIB, 2 * GIB)
+    Instance.objects.filter(pk=first.pk).update(device_bytes=3 * GIB)
+    assert told() == (8 * GIB, 4 * GIB)
+    Instance.objects.filter(pk=second.pk).update(device_bytes=None)
+    assert told() == (8 * GIB, None)  # unknown is not zero
+
+
 def test_reservations_are_made_changed_and_given_up(operator: APIClient) -> None:
     acme = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
     created = operator.post("/api/reservations/", {"tenant_id": str(acme.pk), "devices": 2}, format="json")
