@@ -15,8 +15,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 class Groups:
     """Process ids by the id of their group, as of a moment ago."""
 
-    def __init__(self, *, fresh_seconds: float = _FRESH_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fresh = fresh_seconds
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._read_at: float | None = None
         self._groups: dict[int, list[int]] = {}
@@ -24,7 +23,7 @@ class Groups:
     def members(self, leader: int) -> list[int]:
         """Processes of a group, at most a second old."""
         now = self._clock()
-        if self._read_at is None or now - self._read_at >= self._fresh:
+        if self._read_at is None or now - self._read_at >= _FRESH_SECONDS:
             self._groups, self._read_at = read_groups(), now
         return self._groups.get(leader, [])
 

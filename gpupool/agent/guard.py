@@ -61,7 +61,7 @@ class MemoryGuard:
         *,
         engines: Callable[[], Iterable[Guarded]],
         device_use: Callable[[str], Mapping[int, int | None] | None],
-        end: Callable[[UUID, str], None],
+        end: Callable[[UUID], None],
         notice: Callable[[Noticed], None],
         on_change: Callable[[], None],
         clock: Clock,
@@ -155,7 +155,7 @@ class MemoryGuard:
             case Evict(reason=reason, device_id=device):
                 log.warning("agent.engine_evicted", instance_id=str(engine.instance_id), reason=reason)
                 self._note(engine, EVICTED, reason, device=device)
-                self._end(engine.instance_id, reason)
+                self._end(engine.instance_id)
             case _:
                 assert_never(step)
 

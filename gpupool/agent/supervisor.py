@@ -209,7 +209,7 @@ class Supervisor:
         """Which instance each process of this node's engines belongs to."""
         return {pid: row.instance_id for row, pids in self.running() for pid in pids}
 
-    def _evict(self, instance_id: UUID, reason: str) -> None:
+    def _evict(self, instance_id: UUID) -> None:
         """End the process; the controller, which hears of it, says what becomes of the instance."""
         life = self._lives.get(instance_id)
         if life is None or life.process is None:

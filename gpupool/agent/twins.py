@@ -21,18 +21,17 @@ class Sighting:
 class Twins:
     """Pairs what two sources say, one to one: of three errors that both tell of, three stay."""
 
-    def __init__(self, *, window_seconds: float = WINDOW_SECONDS) -> None:
-        self._window = window_seconds
+    def __init__(self) -> None:
         self._single: deque[Sighting] = deque(maxlen=_MOST)
 
     def is_second(self, sighting: Sighting) -> bool:
         """Whether another source told of this very error already. Each earlier sighting answers for one later."""
-        self._forget_before(sighting.at - 2 * self._window)
+        self._forget_before(sighting.at - 2 * WINDOW_SECONDS)
         for other in self._single:
             if (
                 other.source != sighting.source
                 and (other.device, other.code) == (sighting.device, sighting.code)
-                and abs(other.at - sighting.at) <= self._window
+                and abs(other.at - sighting.at) <= WINDOW_SECONDS
             ):
                 self._single.remove(other)
                 return True

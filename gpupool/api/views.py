@@ -37,12 +37,12 @@ def _parsed(serializer: type[Serializer[Any]], request: Request) -> dict[str, An
     return parse_body(serializer, request.data)
 
 
-def _served(call: Callable[[], T], *, renamed: dict[str, str] | None = None) -> T:
+def _served(call: Callable[[], T]) -> T:
     """The service's result; what it refuses becomes 400 naming the field, what it misses 404."""
     try:
         return call()
     except InvalidInput as error:
-        raise ValidationError({(renamed or {}).get(error.field, error.field): [error.message]}) from error
+        raise ValidationError({error.field: [error.message]}) from error
     except (ObjectDoesNotExist, UnknownEngine) as error:
         raise NotFound from error
 

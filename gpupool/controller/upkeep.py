@@ -38,7 +38,7 @@ async def keep_up(
 def keep_up_once(fence: Fence | None, *, clock: Clock, failed_grace_seconds: float) -> None:
     """One look and all that follows from it. Raises Superseded."""
     now = clock.now()
-    world = reads.read_pool(now)
+    world = reads.read_pool()
     for action in keep_pool(
         world.pooled, world.waiting, idle_seconds=world.idle_seconds, now=now.timestamp(), rules=world.rules
     ):

@@ -25,6 +25,7 @@ from gpupool.discovery.reading import stale
 from gpupool.discovery.tools import ToolAway, ToolFailed, ask
 from gpupool.discovery.topology import matrix
 
+_EVERY_SECONDS: Final = 10.0
 _LINKS_EVERY_SECONDS: Final = 300.0
 _AWAY_REST_SECONDS: Final = 60.0
 
@@ -40,7 +41,6 @@ class NvidiaSmiSource:
         root: Path = Path("/"),
         command: str = "nvidia-smi",
         deadline_seconds: float = 10.0,
-        every_seconds: float = 10.0,
     ) -> None:
         """`env` is the whole environment of the command."""
         self._env = dict(env)
@@ -49,7 +49,6 @@ class NvidiaSmiSource:
         self._node_id = host_id(root)
         self._command = command
         self._deadline = deadline_seconds
-        self._every = every_seconds
         self._last = Inventory()
         self._next_at: float | None = None
         self._stuck: list[asyncio.subprocess.Process] = []
@@ -59,7 +58,7 @@ class NvidiaSmiSource:
         now = self._clock.monotonic()
         if self._next_at is not None and now < self._next_at:
             return self._last
-        self._next_at = now + self._every
+        self._next_at = now + _EVERY_SECONDS
         try:
             reading = await self._read()
         except ToolFailed as error:

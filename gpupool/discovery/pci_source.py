@@ -26,11 +26,10 @@ _TITLES: Final = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 class PciSource:
     """Functions of the PCI bus that may compute. `lspci`, where installed, is asked for names once an hour."""
 
-    def __init__(self, *, env: Mapping[str, str], clock: Clock, root: Path = Path("/"), lspci: str = "lspci") -> None:
+    def __init__(self, *, env: Mapping[str, str], clock: Clock, root: Path = Path("/")) -> None:
         self._env = dict(env)
         self._clock = clock
         self._root = root
-        self._lspci = lspci
         self._node_id = host_id(root)
         self._last = Inventory()
         self._rest_until: float | None = None
@@ -55,10 +54,10 @@ class PciSource:
 
     async def _ask_lspci(self) -> str:
         """What it prints; empty where it is not installed, hangs or fails."""
-        if shutil.which(self._lspci, path=self._env.get("PATH")) is None:
+        if shutil.which("lspci", path=self._env.get("PATH")) is None:
             return ""
         try:
-            answer = await ask((self._lspci, "-Dnn"), env=self._env, seconds=_DEADLINE_SECONDS)
+            answer = await ask(("lspci", "-Dnn"), env=self._env, seconds=_DEADLINE_SECONDS)
         except ToolFailed:
             return ""
         return answer.text

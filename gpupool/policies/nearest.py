@@ -61,17 +61,15 @@ TYPES: Final = (
 """A10 and A100 as the papers have them; the V100's batch and length, which they leave out, are ours."""
 
 
-def nearest_type(
-    shape: Shape, *, memory_bytes: int = 0, types: Sequence[InstanceType] = TYPES
-) -> Nearest | NoneFeasible:
+def nearest_type(shape: Shape, *, memory_bytes: int = 0) -> Nearest | NoneFeasible:
     """The nearest type that can carry the shape and hold `memory_bytes`."""
-    reasons = {one.name: why_infeasible(shape, one, memory_bytes=memory_bytes) for one in types}
-    feasible = [one for one in types if reasons[one.name] is None]
+    reasons = {one.name: why_infeasible(shape, one, memory_bytes=memory_bytes) for one in TYPES}
+    feasible = [one for one in TYPES if reasons[one.name] is None]
     if not feasible:
         return NoneFeasible(tuple(reason for reason in reasons.values() if reason is not None))
     best = min(feasible, key=lambda one: (distance(shape, one), one.name))
     reach = distance(shape, best)
-    nearer = [one.name for one in types if reasons[one.name] is not None and distance(shape, one) <= reach]
+    nearer = [one.name for one in TYPES if reasons[one.name] is not None and distance(shape, one) <= reach]
     return Nearest(best, reach, tuple(reason for name in nearer if (reason := reasons[name]) is not None))
 
 
@@ -101,7 +99,7 @@ def distance(shape: Shape, kind: InstanceType) -> float:
     )
 
 
-def type_of(device_name: str, tags: Sequence[str] = (), types: Sequence[InstanceType] = TYPES) -> InstanceType | None:
+def type_of(device_name: str, tags: Sequence[str] = ()) -> InstanceType | None:
     """The type that a device is of, by the words of its name and tags; None of none that is known."""
     words = {word for text in (device_name, *tags) for word in re.split(r"[^A-Za-z0-9]+", text.upper())}
-    return next((one for one in types if one.name in words), None)
+    return next((one for one in TYPES if one.name in words), None)

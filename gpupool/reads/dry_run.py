@@ -109,7 +109,7 @@ def answer(question: Question) -> Answer:
     outcome = place(devices, need, quotas=quotas, reservations=reservations)
     verdicts = judge_all(devices, need, quotas=quotas, reservations=reservations)
     told = _devices(devices, verdicts, outcome)
-    word, reason, preempted, borrowed, nearness = _outcome(outcome, need, devices)
+    word, reason, preempted, borrowed, nearness = _outcome(outcome, devices)
     return Answer(
         verdict=word,
         reason=reason,
@@ -162,7 +162,7 @@ def _notes(made: Estimate | None, memory: int) -> tuple[str, ...]:
 
 
 def _outcome(
-    outcome: Placement, need: Need, devices: Sequence[DeviceView]
+    outcome: Placement, devices: Sequence[DeviceView]
 ) -> tuple[str, str, tuple[UUID, ...], tuple[str, ...], float | None]:
     match outcome:
         case Placed(device_ids=chosen, nearness=nearness, borrowed_from=lent):

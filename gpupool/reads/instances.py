@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -31,7 +30,7 @@ class PoolWorld:
     rules: PoolRules
 
 
-def read_pool(now: datetime) -> PoolWorld:
+def read_pool() -> PoolWorld:
     """Every instance that a tenant acquired, and every one that waits to wake."""
     asked = Q(pooled=True) | Q(desire=InstanceDesire.RUNNING, lease_id__isnull=False)
     rows = Instance.objects.filter(asked, attached=False).exclude(state=InstanceState.STOPPED)

@@ -99,12 +99,10 @@ def reopen_version(version_id: UUID, *, actor: Actor) -> ModelVersion:
 
 
 @transaction.atomic
-def switch_version(
-    version_id: UUID, *, instead_of: UUID, actor: Actor, reason: str = "", need_ready: bool = True
-) -> ModelVersion:
+def switch_version(version_id: UUID, *, instead_of: UUID, actor: Actor, reason: str = "") -> ModelVersion:
     """Serve one version instead of another of the same model, in one step for every door: no request meets neither.
 
-    `reason`: where something else than a person decided. `need_ready` False: even if none of its instances is ready.
+    `reason`: where something else than a person decided.
     Raises ModelVersion.DoesNotExist, and Conflict where the versions are not of one model and tenant, where their
     states do not allow it, or where no instance of the new one is ready.
     """
@@ -118,7 +116,7 @@ def switch_version(
     if old.state != VersionState.SERVING:  # somebody else was faster: else two versions would serve after two switches
         raise Conflict(f"{old.name} is {old.state}: nothing is served instead of it.")
     _check_step(new, Stage.SERVING, admission_settings())
-    if need_ready and not _takes_requests(new):
+    if not _takes_requests(new):
         raise Conflict(f"No instance of {new.name} is ready: its requests would have nowhere to go.")
     for version, state in ((new, VersionState.SERVING), (old, VersionState.RETIRED)):
         version.state_reason = reason

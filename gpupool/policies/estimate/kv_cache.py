@@ -42,17 +42,6 @@ class CachePlan:
     cards: int = 1  # that share the heads (tensor parallel); a head is never cut, so some may be held twice
 
 
-def kv_cache_bytes(layers: int, kv_heads: int, head_dim: int, tokens: int, dtype_bytes: int) -> int:
-    """Bytes of a plain KV cache: per layer, K and V of shape (tokens, kv_heads, head_dim).
-
-    Raises ValueError on a negative size. Source: Kwon et al. 2023 (PagedAttention).
-    """
-    sizes = (layers, kv_heads, head_dim, tokens, dtype_bytes)
-    if min(sizes) < 0:
-        raise ValueError("sizes of a KV cache are not negative")
-    return 2 * layers * kv_heads * head_dim * tokens * dtype_bytes
-
-
 def layer_tokens(architecture: Architecture, layer: int, plan: CachePlan) -> int:
     """Tokens that a layer's cache holds: those of its window and of one step, where it has one."""
     window = architecture.window(layer)
@@ -81,17 +70,6 @@ def layer_bytes(architecture: Architecture, layer: int, plan: CachePlan) -> int:
 def all_layers_bytes(architecture: Architecture, plan: CachePlan) -> int:
     """Bytes of the whole cache on each card that has all layers."""
     return sum(layer_bytes(architecture, layer, plan) for layer in range(architecture.layers))
-
-
-def block_bytes(architecture: Architecture, plan: CachePlan, block_tokens: int) -> int:
-    """Bytes of one block of a paged cache on each card, all layers together; windows share the same blocks."""
-    total = sum(token_bytes(architecture, layer, plan) for layer in range(architecture.layers))
-    return int(total * block_tokens)
-
-
-def count_blocks(cache_bytes: int, architecture: Architecture, plan: CachePlan, block_tokens: int = 16) -> int:
-    """Blocks that fit into `cache_bytes`."""
-    return max(0, cache_bytes) // block_bytes(architecture, plan, block_tokens)
 
 
 def padded(tokens: int) -> int:

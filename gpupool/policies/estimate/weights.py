@@ -50,11 +50,3 @@ def from_tensors(tensors: Iterable[tuple[str, int]], layers: int) -> Weights:
     if not first and not rest and not any(by_layer):
         raise ValueError("it holds no tensors")
     return Weights(first, tuple(by_layer), rest, tied=not own_output)
-
-
-def evenly(total_bytes: int, layers: int, *, table_bytes: int = 0, tied: bool = False) -> Weights:
-    """Where only the sum is known: tables of `table_bytes` each, the rest shared evenly among the layers."""
-    tables = min(total_bytes, table_bytes if tied else 2 * table_bytes)
-    each, over = divmod(total_bytes - tables, layers)
-    first = tables if tied else tables - tables // 2
-    return Weights(first, (each,) * (layers - 1) + (each + over,), tables - first, tied=tied)

@@ -121,12 +121,7 @@ def _judge(
         found = _host_lacks(hosts.get(device.node_id), need)
     if found is None and kept and (reason := rights.kept_for_others(device, need, kept)) is not None:
         found = ("reserved", reason)
-    if (
-        found is None
-        and quotas
-        and need.kind == "gpu"
-        and (reason := rights.over_quota(device, need, quotas)) is not None
-    ):
+    if found is None and quotas and need.kind == "gpu" and (reason := rights.over_quota(device, quotas)) is not None:
         found = ("quota", reason)
     if found is not None:
         code, reason = found

@@ -171,7 +171,7 @@ def is_reserved(device: DeviceView, need: Need, standings: Sequence[Standing]) -
     )
 
 
-def over_quota(device: DeviceView, need: Need, quotas: Sequence[QuotaView]) -> str | None:
+def over_quota(device: DeviceView, quotas: Sequence[QuotaView]) -> str | None:
     """Why one more device is one too many."""
     for quota in quotas:
         if quota.metric != "gpus" or device.device_id in quota.held_devices:

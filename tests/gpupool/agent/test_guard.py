@@ -30,7 +30,7 @@ class Node:
         self.guard = MemoryGuard(
             engines=lambda: self.engines,
             device_use=lambda device: self.use.get(device),
-            end=lambda instance_id, reason: self.ended.append(instance_id),
+            end=self.ended.append,
             notice=self.noticed.append,
             on_change=self._changed,
             clock=ManualClock(),

@@ -277,8 +277,8 @@ def test_a_switch_is_between_versions_of_one_model_and_one_tenant() -> None:
     version, others = a_draft(model), a_draft(make_model("other"))
     own = a_draft(model, "own", tenant_id=tenant.pk)
     for wrong in (version, others, own):
-        with pytest.raises(Conflict):
-            switch_version(version.pk, instead_of=wrong.pk, actor=SYSTEM, need_ready=False)
+        with pytest.raises(Conflict, match="another one of the same model"):
+            switch_version(version.pk, instead_of=wrong.pk, actor=SYSTEM)
 
 
 def test_a_version_that_never_was_admitted_does_not_come_back_where_that_is_asked_for(

@@ -170,7 +170,7 @@ def test_on_the_hosts_own_cpu_it_wakes_with_all_that_it_claims_of_the_host() -> 
     assert claimed(instance) == [12 * GIB]  # what it sleeps in stays claimed
     services.wake_instance(instance.pk, actor=SYSTEM)
     assert told(node, instance).state == "asleep"
-    assert [one.instance_id for one in read_pool(timezone.now()).waiting] == [instance.pk]
+    assert [one.instance_id for one in read_pool().waiting] == [instance.pk]
     assert claim_again(instance.pk, actor=SYSTEM) is None
     assert claimed(instance) == [20 * GIB]
     assert told(node, instance).state == "running"

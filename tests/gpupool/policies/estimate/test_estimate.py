@@ -13,9 +13,16 @@ from gpupool.policies.estimate.architecture import Architecture, from_gguf
 from gpupool.policies.estimate.kv_cache import CachePlan, all_layers_bytes, layer_tokens, token_bytes
 from gpupool.policies.estimate.measured import cache_bytes
 from gpupool.policies.estimate.spread import deal_layers
-from gpupool.policies.estimate.weights import evenly, from_tensors
+from gpupool.policies.estimate.weights import from_tensors
 
 GIB = 1 << 30
+
+
+def evenly(total_bytes: int, layers: int) -> Weights:
+    """Layers of one size and nothing else."""
+    return Weights(0, (total_bytes // layers,) * layers, 0)
+
+
 LLAMA_8B = {
     "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
     "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072,

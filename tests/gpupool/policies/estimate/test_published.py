@@ -14,7 +14,7 @@ import pytest
 from gpupool.policies.estimate import Estimate, Weights, estimate, from_gguf, from_tensors, read_run
 from gpupool.policies.estimate.architecture import Architecture, from_config
 from gpupool.policies.estimate.buffers import CARD_CONTEXT_BYTES
-from gpupool.policies.estimate.kv_cache import CachePlan, block_bytes, count_blocks, kv_cache_bytes
+from gpupool.policies.estimate.kv_cache import CachePlan, all_layers_bytes
 from gpupool.policies.estimate.run import Run
 from gpupool.weights.gguf import read_gguf
 from tests.gpupool.gguf_headers import LLAMA_3_8B, LLAMA_3_70B, Q4_0, Q4_K, Q8_0, QWEN_2_5_7B, Shape, write_model
@@ -142,12 +142,16 @@ def test_blocks_of_a_paged_cache() -> None:
         {"model_type": "opt", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "ffn_dim": 3072,
          "vocab_size": 50272, "max_position_embeddings": 2048}
     )  # fmt: skip
-    plan = CachePlan(tokens=2048, values_apart=False)
-    assert block_bytes(opt, plan, 16) == 2 * 12 * 768 * 2 * 16
-    assert count_blocks(4 * GIB, opt, plan, 16) == 7281
+    block = all_layers_bytes(opt, CachePlan(tokens=16))
+    assert block == 2 * 12 * 768 * 2 * 16
+    assert 4 * GIB // block == 7281
 
 
 @pytest.mark.shows("R86")
 def test_the_golden_shape_of_a_cache() -> None:
     """kv[32][2][4096][128] at 16 bits: 64 MiB a head."""
-    assert kv_cache_bytes(layers=32, kv_heads=1, head_dim=128, tokens=4096, dtype_bytes=2) == 64 << 20
+    one_head = from_config(
+        {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "num_key_value_heads": 1, "intermediate_size": 11008, "vocab_size": 32000, "max_position_embeddings": 4096}
+    )  # fmt: skip
+    assert all_layers_bytes(one_head, CachePlan(tokens=4096)) == 64 << 20
