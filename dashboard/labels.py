@@ -72,6 +72,7 @@ REMEDIES: Final[Words] = {
     "reboot": _("Reboot the node"),
     "cordon": _("Take out, ask support"),
     "isolate": _("Isolate and move"),
+    "limit_power": _("Limit the power"),
 }
 TENANT_STATES: Final[Words] = {"active": pgettext_lazy("tenant", "Active"), "suspended": _("Suspended")}
 KEY_STATES: Final[Words] = {
