@@ -4,9 +4,7 @@ Reads a line, writes one line of JSON with every GPU, and so on until its input 
 does not say stays null. Imports nothing of ours but the messages it answers with and the questions it asks.
 """
 
-import ctypes
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -18,10 +16,10 @@ from msgspec.structs import replace
 from gpupool.discovery import nvml_queries as queries
 from gpupool.discovery.nvidia_reading import GpuReading, NvmlReading, XidReading
 from gpupool.discovery.nvml_queries import Asker, ask_system, error_name
+from gpupool.discovery.parent import die_with_parent
 
 __all__ = ["GpuReading", "NvmlReading", "Prober", "XidReading", "main"]
 
-_PR_SET_PDEATHSIG: Final = 1
 _COUNTERS_EVERY: Final = 5  # looks
 _STATIC_EVERY: Final = 60
 _MOST_EVENTS: Final = 64  # at one look: the rest waits for the next
@@ -30,7 +28,7 @@ _NO_INSTANCE: Final = 0xFFFFFFFF
 
 def main() -> None:
     """Answer until the input ends, or NVML cannot be used: then once, and the end."""
-    _die_with_parent()
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library that prints must not print into the answers
     encoder = msgspec.json.Encoder()
@@ -194,11 +192,6 @@ class Prober:
                 pci_address=queries.pci_address(ask(nvml.nvmlDeviceGetPciInfo)),
                 gpu_instance=None if instance == _NO_INSTANCE else instance,
             )
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

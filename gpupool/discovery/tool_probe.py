@@ -5,10 +5,8 @@ has been printed since the last one, and what the driver's files say now. A tool
 while it cannot even be killed it is not started again.
 """
 
-import ctypes
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,9 +21,9 @@ import msgspec
 from gpupool.discovery.base import DeviceProcess
 from gpupool.discovery.drm_clients import clients, processes
 from gpupool.discovery.drm_files import cards
+from gpupool.discovery.parent import die_with_parent
 from gpupool.discovery.tool_plans import PLANS, Command, Plan, follow_ups
 
-_PR_SET_PDEATHSIG: Final = 1
 _LONGEST_RUN_SECONDS: Final = 20.0
 _FIRST_WAIT_SECONDS: Final = 10.0
 _LARGEST_OUTPUT_BYTES: Final = 2 * 1024 * 1024  # the topology of eight GPUs in eight parts each is 1.2 MiB
@@ -139,7 +137,7 @@ class Runner:
 
 def main() -> None:
     """Answer until the input ends."""
-    _die_with_parent()
+    die_with_parent()
     vendor = sys.argv[1]
     root = Path(sys.argv[2]) if len(sys.argv) > 2 else Path("/")
     answers = os.fdopen(os.dup(1), "wb")
@@ -170,15 +168,10 @@ def _encoded(text: str) -> int:
 
 def _confine() -> None:
     """A tool ends with the probe, and fills no disk."""
-    _die_with_parent()
+    die_with_parent()
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     most = _LARGEST_FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _LARGEST_FILE_BYTES)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

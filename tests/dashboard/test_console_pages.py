@@ -19,12 +19,6 @@ pytestmark = pytest.mark.django_db
 PAGES = ["/console/overview/", "/console/instances/", "/console/engines/", "/console/tenants/"]
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(person("olga", platform_role="operator"))
-    return client
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_people_without_a_platform_role_are_refused(client: Client, page: str) -> None:
     tenant("acme", ada=TenantRole.OWNER)

@@ -18,12 +18,6 @@ pytestmark = pytest.mark.django_db
 ATTACH = "/console/instances/attach/"
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(person("olga", platform_role="operator"))
-    return client
-
-
 def _form(**changes: str) -> dict[str, str]:
     return {"url": "http://127.0.0.1:9", "engine": "vllm", "model": "llama", **changes}
 

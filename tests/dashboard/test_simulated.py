@@ -14,16 +14,10 @@ from gpupool.models import Device, DeviceEvent, HealingAction, Instance, Node
 from gpupool.stream.messages import Observed
 from tenants.actor import SYSTEM
 from tenants.models import TenantRole, User
-from tests.dashboard.people import person, tenant
+from tests.dashboard.people import tenant
 from tests.gpupool.pool import GIB, a_device, a_version, an_online_node, place_one
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(person("olga", platform_role="operator"))
-    return client
 
 
 def make_up(name: str) -> Node:

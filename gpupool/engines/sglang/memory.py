@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from gpupool.engines.base import EngineMemory
+from gpupool.engines.log_lines import gib_bytes
 from gpupool.engines.prometheus import count, gauge_sum
 
 _GIB: Final = 1 << 30
@@ -26,11 +27,6 @@ def parse_memory(metrics: str, log: str) -> EngineMemory:
     return EngineMemory(
         kv_tokens=tokens,
         kv_bytes=None if cache is None else round(sum(float(part) for part in cache.groups()[1:] if part) * _GIB),
-        weights_bytes=_bytes(_WEIGHTS, log),
-        compute_bytes=_bytes(_GRAPHS, log),
+        weights_bytes=gib_bytes(_WEIGHTS, log),
+        compute_bytes=gib_bytes(_GRAPHS, log),
     )
-
-
-def _bytes(pattern: re.Pattern[str], log: str) -> int | None:
-    match = pattern.search(log)
-    return None if match is None else round(float(match[1]) * _GIB)

@@ -4,9 +4,9 @@ import re
 from typing import Final
 
 from gpupool.engines.base import EngineMemory
+from gpupool.engines.log_lines import gib_bytes
 from gpupool.engines.prometheus import labels
 
-_GIB: Final = 1 << 30
 _WEIGHTS: Final = re.compile(r"(?:Model loading took|model weights take) ([\d.]+) ?GiB")
 _CACHE: Final = re.compile(r"(?:Available KV cache memory:|reserved for KV Cache is) ([\d.]+) ?GiB")
 _TOKENS: Final = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
@@ -30,20 +30,15 @@ def parse_memory(metrics: str, log: str) -> EngineMemory:
     tokens = blocks * block_tokens if blocks is not None and block_tokens is not None else None
     if tokens is None and (said := _TOKENS.search(log)) is not None:
         tokens = int(said[1].replace(",", ""))
-    graphs, activations = _bytes(_GRAPHS, log), _bytes(_ACTIVATIONS, log)
+    graphs, activations = gib_bytes(_GRAPHS, log), gib_bytes(_ACTIVATIONS, log)
     return EngineMemory(
         kv_tokens=tokens,
-        kv_bytes=_bytes(_CACHE, log),
+        kv_bytes=gib_bytes(_CACHE, log),
         kv_block_tokens=block_tokens,
-        weights_bytes=_bytes(_WEIGHTS, log),
+        weights_bytes=gib_bytes(_WEIGHTS, log),
         compute_bytes=None if graphs is None and activations is None else (graphs or 0) + (activations or 0),
         device_share=device_share,
     )
-
-
-def _bytes(pattern: re.Pattern[str], log: str) -> int | None:
-    match = pattern.search(log)
-    return None if match is None else round(float(match[1]) * _GIB)
 
 
 def _whole(text: str | None) -> int | None:

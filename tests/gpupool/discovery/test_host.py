@@ -6,16 +6,10 @@ import pytest
 
 from gpupool.discovery.host import HostSource, cpu_model, host_id, host_memory
 from gpupool.discovery.pci import PciGpu, pci_gpus
+from tests.gpupool.discovery.machine import write
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:       33554432 kB\nMemFree:  1024 kB\nMemAvailable:   16777216 kB\n"  # 32 GiB, 16 GiB
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def test_physical_memory_counts_where_no_group_limits_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from gpupool.discovery import intel, intel_gpu_top, xpu_smi
 from gpupool.discovery.base import Device, DeviceProcess, LinkType
 from gpupool.discovery.drm_files import cards
 from gpupool.discovery.tool_source import Told
+from tests.gpupool.discovery.machine import write
 from tests.gpupool.discovery.samples import assert_covered, read
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -131,13 +132,6 @@ def test_tiles_are_allocatable_and_their_whole_is_not() -> None:
         others[1].stable_id: (LinkType.XELINK, None),  # XL*: by way of another tile
         others[2].stable_id: (LinkType.XELINK, 16),
     }
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def test_the_drivers_files_without_any_tool(tmp_path: Path) -> None:

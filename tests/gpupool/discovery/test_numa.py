@@ -10,16 +10,10 @@ from gpupool.discovery.base import Device
 from gpupool.discovery.cpu import capability, processor, tags
 from gpupool.discovery.host import HostSource, dmi_prefix
 from gpupool.discovery.numa import NumaNode, cpu_list, cpu_text, numa_nodes
+from tests.gpupool.discovery.machine import write
 
 GIB = 1 << 30
 NODES = (NumaNode(0, frozenset(range(4)), 8 * GIB), NumaNode(1, frozenset(range(4, 8)), 8 * GIB))
-
-
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 def two_nodes(root: Path) -> None:

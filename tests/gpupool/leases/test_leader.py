@@ -1,7 +1,7 @@
 """One leader at a time, who stops itself first."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,7 +9,6 @@ from core.clock import ManualClock, SystemClock
 from gpupool.leases.base import Condition, Entry, Grant, LeaseNotFound, LeaseStore, Operation, Outcome, StoreUnavailable
 from gpupool.leases.fencing import Fence, Superseded
 from gpupool.leases.leader import LeaderLease
-from gpupool.leases.postgres import PostgresStore
 from tests.gpupool.leases.contract import eventually
 
 
@@ -74,10 +73,8 @@ class Work:
 
 
 @pytest.fixture
-async def store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[PostgresStore]:
-    opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
-    yield opened
-    await opened.close()
+def store(postgres_store: LeaseStore) -> LeaseStore:
+    return postgres_store
 
 
 def _candidate(store: LeaseStore | CutOff, ttl_seconds: float = 1.0) -> LeaderLease:
@@ -96,7 +93,7 @@ async def _end(*tasks: "asyncio.Task[None]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_second_candidate_waits_and_follows_at_once_when_the_first_resigns(store: PostgresStore) -> None:
+async def test_a_second_candidate_waits_and_follows_at_once_when_the_first_resigns(store: LeaseStore) -> None:
     work = Work()
     first = asyncio.create_task(_candidate(store, 60.0).run(work))
     await work.led(1)
@@ -108,7 +105,7 @@ async def test_a_second_candidate_waits_and_follows_at_once_when_the_first_resig
 
 
 @pytest.mark.parametrize("fault", ["cut", "frozen", "stubborn"])
-async def test_a_leader_cut_off_from_the_store_stops_before_the_next_begins(store: PostgresStore, fault: str) -> None:
+async def test_a_leader_cut_off_from_the_store_stops_before_the_next_begins(store: LeaseStore, fault: str) -> None:
     work, link = Work(), CutOff(store)
     first = asyncio.create_task(_candidate(link).run(work))
     await work.led(1)
@@ -119,7 +116,7 @@ async def test_a_leader_cut_off_from_the_store_stops_before_the_next_begins(stor
     await _end(first, second)
 
 
-async def test_a_superseded_leader_campaigns_again(store: PostgresStore) -> None:
+async def test_a_superseded_leader_campaigns_again(store: LeaseStore) -> None:
     fences: list[Fence] = []
 
     async def work(fence: Fence) -> None:
@@ -138,7 +135,7 @@ async def test_a_superseded_leader_campaigns_again(store: PostgresStore) -> None
     await _end(task)
 
 
-async def test_a_defect_in_the_work_ends_the_process_and_gives_the_leadership_up(store: PostgresStore) -> None:
+async def test_a_defect_in_the_work_ends_the_process_and_gives_the_leadership_up(store: LeaseStore) -> None:
     async def work(fence: Fence) -> None:
         raise ZeroDivisionError
 

@@ -18,6 +18,7 @@ from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tenants.services import InvalidInput
 from tests.gpupool.pool import a_device, a_version, an_online_node
+from tests.locks import somebody_waits
 
 pytestmark = pytest.mark.django_db
 
@@ -124,7 +125,7 @@ def test_an_instance_that_becomes_ready_in_the_same_moment_is_told_to_the_relays
         assert ready.wait(10)
         switching = threads.submit(switch)
         for _ in range(500):
-            if _waiting_for_a_lock():
+            if somebody_waits():
                 break
             time.sleep(0.01)
         committed.set()
@@ -137,9 +138,3 @@ def test_an_instance_that_becomes_ready_in_the_same_moment_is_told_to_the_relays
     assert changed[-1].epoch >= epoch
     event = AuditEvent.objects.get(action="engine.disabled")
     assert event.after["instances"] == 1
-
-
-def _waiting_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])

@@ -20,6 +20,7 @@ from gpupool.services.inventory import apply_observed
 from tenants.actor import SYSTEM
 from tests.factories import make_tenant
 from tests.gpupool.pool import GIB, a_device, a_version, an_online_node, place_one, seen
+from tests.locks import somebody_waits
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -44,19 +45,13 @@ class Beside:
 
     def waits(self) -> None:
         """Until it waits for a lock."""
-        wait_until(_somebody_waits, "a lock is waited for")
+        wait_until(somebody_waits, "a lock is waited for")
 
     def ends(self) -> None:
         self._thread.join(20)
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
-
-
-def _somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])
 
 
 def test_a_claim_and_a_report_of_the_same_device_at_once() -> None:

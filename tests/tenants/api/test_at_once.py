@@ -15,6 +15,7 @@ from tenants.policies.roles import Standing
 from tenants.services import accept_invitation, apply_claims, change_person, create_invitation, remove_member
 from tenants.services.departments import set_parent
 from tests.factories import make_member, make_tenant, make_user
+from tests.locks import somebody_waits
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,15 +35,9 @@ def beside(first: Callable[[], object], other: Callable[[], Any], second: Callab
         with transaction.atomic():
             first()
             future: Future[Any] = pool.submit(run)
-            wait_until(_somebody_waits, "nobody waits for a lock")
+            wait_until(somebody_waits, "nobody waits for a lock")
             second()
         return future.result(timeout=20)
-
-
-def _somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])
 
 
 def lock(rows: Any) -> Callable[[], object]:
