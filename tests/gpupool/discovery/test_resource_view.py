@@ -121,7 +121,6 @@ def test_a_stored_device_has_the_same_record() -> None:
     assert stored == view_of(device)
 
 
-@pytest.mark.shows("R163")
 def test_memory_behind_a_coherent_link_is_beside_a_gpus_own() -> None:
     own, host = uma_regions("NVIDIA GH200 480GB", Unity.COHERENT, vram_bytes=96 * GIB, host_bytes=480 * GIB)
     assert (own.kind, own.size_bytes, own.latency_ns) == (MemoryType.VRAM, 96 * GIB, 150.0)

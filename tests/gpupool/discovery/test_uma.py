@@ -28,7 +28,6 @@ def write(root: Path, files: dict[str, str | bytes]) -> None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-@pytest.mark.shows("R163")
 @pytest.mark.parametrize(
     ("gpu", "machine", "how"),
     [
@@ -87,7 +86,7 @@ def test_the_machines_model(tmp_path: Path, files: dict[str, str | bytes], model
     assert machine_model(tmp_path) == model
 
 
-@pytest.mark.shows("P17", "R163")
+@pytest.mark.shows("P17")
 async def test_on_a_board_of_one_memory_the_processor_leaves_the_gpu_its_part(tmp_path: Path) -> None:
     write(tmp_path, {"proc/meminfo": MEMINFO, "proc/device-tree/model": JETSON})
     (cpu,) = (await HostSource(memory_share=0.8, root=tmp_path, cpu_percent=lambda: None).probe()).devices

@@ -87,7 +87,6 @@ def test_clients_of_one_instance_share_its_limit_and_are_counted() -> None:
     assert too_many_clients(Isolation(), processes=99) is None
 
 
-@pytest.mark.shows("R131")
 def test_a_tenth_of_a_claim_is_left_to_page_tables() -> None:
     hard, pressed = host_limits(2 * GIB)
     assert hard == 2 * GIB

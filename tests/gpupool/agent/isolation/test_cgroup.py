@@ -33,7 +33,7 @@ def tree(root: Path, *, controllers: str = "cpu memory pids", handed_on: str = "
     return group
 
 
-@pytest.mark.shows("R20", "R23", "R131")
+@pytest.mark.shows("R20", "R23")
 def test_an_instance_gets_its_claim_as_a_hard_limit(tmp_path: Path) -> None:
     base = tree(tmp_path)
     group = Groups(tmp_path).make(INSTANCE, Limits(2 * GIB, cpu_cores=1.5))
