@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from gpupool.discovery.tolerant import pci_address, plain, size_bytes
+from gpupool.discovery.tolerant import pci_address, plain
 
 _HEAD: Final = re.compile(
     r"^((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([^\[:]+?)(?: \[([0-9a-f]{4})\])?: (.*)$", re.IGNORECASE
@@ -14,7 +14,6 @@ _HEAD: Final = re.compile(
 _IDS: Final = re.compile(r"^(.*) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.IGNORECASE)
 _REVISION: Final = re.compile(r" \(rev ([0-9a-f]+)\).*$")
 _LINK: Final = re.compile(r"Lnk(Sta|Cap):\s+(?:Port #\d+, )?Speed ([\d.]+)GT/s[^,]*, Width x(\d+)")
-_REGION: Final = re.compile(r"Region \d+: Memory at .*\[size=(\d+[KMGT]?)\]")
 _CODES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "VGA compatible controller": "0300",
@@ -58,7 +57,6 @@ class PciListed:
     link_width: int | None = None
     link_gts_max: float | None = None
     link_width_max: int | None = None
-    largest_region_bytes: int | None = None
 
     @property
     def vendor(self) -> str:
@@ -111,14 +109,9 @@ def _function(head: str, lines: Iterable[str]) -> PciListed:
     ids = _IDS.match(described)
     values: dict[str, str] = {}
     links: dict[str, tuple[float, int]] = {}
-    regions: list[int] = []
     for line in lines:
         if (link := _LINK.search(line)) is not None:
             links.setdefault(link[1], (float(link[2]), int(link[3])))
-        elif (region := _REGION.search(line)) is not None:
-            regions.append(
-                size_bytes(f"{region[1][:-1]} {region[1][-1]}" if region[1][-1].isalpha() else region[1]) or 0
-            )
         elif ":" in line:
             name, _, value = line.partition(":")
             values.setdefault(name.strip(), value.strip())
@@ -139,7 +132,6 @@ def _function(head: str, lines: Iterable[str]) -> PciListed:
         link_width=None if now is None else now[1],
         link_gts_max=None if most is None else most[0],
         link_width_max=None if most is None else most[1],
-        largest_region_bytes=max(regions, default=None),
     )
 
 
