@@ -7,8 +7,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
-
 from gpupool.agent.artefacts import ArtefactMissing, ArtefactUriRefused, locate
 from gpupool.engines.model_folder import CONFIG
 from gpupool.models import Instance, ModelVersion
@@ -25,10 +23,10 @@ from gpupool.policies.estimate import (
     from_tensors,
     read_run,
 )
+from gpupool.weights.config_json import read_config
 from gpupool.weights.gguf import read_gguf
 from gpupool.weights.safetensors import INDEX_FILE, read_header, read_index
 
-_LARGEST_CONFIG_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 512
 _SINGLE_FILE: Final = "model.safetensors"
 
@@ -101,9 +99,7 @@ def corrected(made: Estimate, version: ModelVersion) -> Estimate:
 
 def read_model(uri: str) -> tuple[Architecture, Weights]:
     """A model's shape and weights from its files' headers. Raises CannotEstimate."""
-    _check_name(
-        PurePosixPath(unquote(uri)).name
-    )  # before anything is opened: nobody is told what other files there are
+    _check_name(PurePosixPath(unquote(uri)).name)  # first of all: nobody is told what other files there are
     try:
         path = locate(uri)
         _check_name(path.name)
@@ -138,14 +134,10 @@ def _read(path: Path, _changed: int, _size: int) -> tuple[Architecture, Weights]
 
 
 def _read_folder(path: Path) -> tuple[Architecture, Weights]:
-    with open(path, "rb") as file:
-        text = file.read(_LARGEST_CONFIG_BYTES + 1)
-    if len(text) > _LARGEST_CONFIG_BYTES:
-        raise ValueError(f"its {CONFIG} is larger than {_LARGEST_CONFIG_BYTES} bytes")
     try:
-        config = msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"its {CONFIG} cannot be read: {error}") from error
+        config = read_config(path)
+    except ValueError as error:
+        raise ValueError(f"its {CONFIG} {error}") from error
     architecture = from_config(config)
     return architecture, from_tensors(_tensors(path.parent), architecture.layers)
 

@@ -4,17 +4,13 @@ A file that was cut off, or whose tensors lie outside it or over one another, is
 end with a core dump, or not at all.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from gpupool.weights.files import UnfitFolder, files_of
+from gpupool.weights.config_json import read_config
+from gpupool.weights.files import FOLDER_MARK, UnfitFolder, files_of
 from gpupool.weights.gguf import GgufModel, read_part
 from gpupool.weights.safetensors import INDEX_FILE, BadSafetensors, Header, Index, read_header, read_index
-
-_CONFIG: Final = "config.json"
-_LARGEST_CONFIG: Final = 4 << 20
 
 
 class HeaderRefused(ValueError):
@@ -85,8 +81,8 @@ def _check_bounds(part: GgufModel) -> None:
 
 
 def _check_safetensors(files: dict[str, Path]) -> Checked:
-    if _CONFIG in files:
-        _check_config(files[_CONFIG])
+    if FOLDER_MARK in files:
+        _check_config(files[FOLDER_MARK])
     headers: dict[str, Header] = {}
     for name, file in files.items():
         if name.endswith(".safetensors") and "/" not in name:
@@ -119,11 +115,9 @@ def _indexed(index: Index, headers: dict[str, Header]) -> dict[str, Header]:
 
 
 def _check_config(path: Path) -> None:
-    with open(path, "rb") as file:
-        content = file.read(_LARGEST_CONFIG + 1)
     try:
-        config = json.loads(content) if len(content) <= _LARGEST_CONFIG else None
-    except (ValueError, RecursionError) as error:
-        raise HeaderRefused(f"{_CONFIG} is not JSON.") from error
-    if not isinstance(config, dict) or not (config.get("model_type") or config.get("architectures")):
-        raise HeaderRefused(f"{_CONFIG} does not say model_type or architectures: it is not a model's.")
+        config = read_config(path)
+    except ValueError as error:
+        raise HeaderRefused(f"{FOLDER_MARK} {error}.") from error
+    if not (config.get("model_type") or config.get("architectures")):
+        raise HeaderRefused(f"{FOLDER_MARK} does not say model_type or architectures: it is not a model's.")
