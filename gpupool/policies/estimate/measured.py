@@ -3,9 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from gpupool.policies.estimate.architecture import Architecture
 from gpupool.policies.estimate.estimate import Estimate, Part
-from gpupool.policies.estimate.kv_cache import CachePlan, token_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +14,6 @@ class Measured:
     kv_cache: int | None = None  # on all devices together
     compute: int | None = None
     peak: int | None = None
-
-
-def cache_bytes(tokens: int, architecture: Architecture, plan: CachePlan) -> int:
-    """The cache of each card that tells it in tokens (vLLM: blocks x tokens of a block)."""
-    return int(sum(token_bytes(architecture, layer, plan) for layer in range(architecture.layers)) * tokens)
 
 
 def correct(made: Estimate, measured: Measured) -> Estimate:

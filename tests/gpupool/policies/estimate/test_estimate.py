@@ -11,7 +11,6 @@ from gpupool.engines.registry import get_engine
 from gpupool.policies.estimate import CannotEstimate, Measured, Weights, correct, estimate, from_config, read_run
 from gpupool.policies.estimate.architecture import Architecture, from_gguf
 from gpupool.policies.estimate.kv_cache import CachePlan, all_layers_bytes, layer_tokens, token_bytes
-from gpupool.policies.estimate.measured import cache_bytes
 from gpupool.policies.estimate.spread import deal_layers
 from gpupool.policies.estimate.weights import from_tensors
 
@@ -249,8 +248,7 @@ def test_a_cache_told_in_blocks_is_counted_in_bytes() -> None:
     assert measured is not None
     told = measured('vllm:cache_config_info{block_size="16",num_gpu_blocks="81767"} 1.0\n', "")
     assert told.kv_tokens == 81767 * 16
-    plan = CachePlan(tokens=1, values_apart=False)
-    assert cache_bytes(told.kv_tokens, from_config(LLAMA_8B), plan) == 81767 * 16 * 131_072
+    assert all_layers_bytes(from_config(LLAMA_8B), CachePlan(tokens=told.kv_tokens)) == 81767 * 16 * 131_072
 
 
 def test_what_was_measured_goes_before_what_was_reckoned() -> None:
