@@ -21,6 +21,7 @@ from gpupool.engines.base import (
     ArtefactRefused,
     Engine,
     EngineArgumentsRefused,
+    EngineLaunch,
     EngineLoad,
     GivenDevice,
     LaunchPlan,
@@ -68,6 +69,21 @@ def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepare
 
     Raises LaunchRefused.
     """
+    engine, launch = launchable(row)
+    try:
+        path = artefacts.locate(row.artefact_uri)
+        launch.check_artefact(*artefacts.read_head(path, launch.artefact_head_bytes))
+    except (EngineArgumentsRefused, artefacts.ArtefactUriRefused) as error:
+        raise LaunchRefused(str(error.args[0]), retry=False) from error
+    except (artefacts.ArtefactMissing, ArtefactRefused) as error:
+        raise LaunchRefused(str(error), retry=True) from error
+    except OSError as error:
+        raise LaunchRefused(f"The artefact {row.artefact_uri} cannot be read: {error.strerror}.", retry=True) from error
+    return Prepared(row, engine, path, given_to(row, devices))
+
+
+def launchable(row: DesiredInstance) -> tuple[Engine, EngineLaunch]:
+    """The row's engine, which the pool can start and which takes its arguments. Raises LaunchRefused."""
     try:
         engine = get_engine(row.engine)
         if engine.launch is None:
@@ -75,21 +91,17 @@ def prepare(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepare
         if not isinstance(row.engine_args, dict):
             raise EngineArgumentsRefused("Engine arguments are a JSON object.")
         engine.launch.check_args(row.engine_args)
-        path = artefacts.locate(row.artefact_uri)
-        engine.launch.check_artefact(*artefacts.read_head(path, engine.launch.artefact_head_bytes))
-    except (UnknownEngine, EngineArgumentsRefused, artefacts.ArtefactUriRefused) as error:
+    except (UnknownEngine, EngineArgumentsRefused) as error:
         raise LaunchRefused(str(error.args[0]), retry=False) from error
-    except (artefacts.ArtefactMissing, ArtefactRefused) as error:
-        raise LaunchRefused(str(error), retry=True) from error
-    except OSError as error:
-        raise LaunchRefused(f"The artefact {row.artefact_uri} cannot be read: {error.strerror}.", retry=True) from error
-    given: list[GivenDevice] = []
-    for device_id in row.device_ids:
-        device = devices.get(device_id)
-        if device is None:
-            raise LaunchRefused(f"This node has no device {device_id} now.", retry=True)
-        given.append(device)
-    return Prepared(row, engine, path, tuple(given))
+    return engine, engine.launch
+
+
+def given_to(row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> tuple[GivenDevice, ...]:
+    """The row's devices among the node's. Raises LaunchRefused where one is not there."""
+    missing = [device for device in row.device_ids if device not in devices]
+    if missing:
+        raise LaunchRefused(f"This node has no device {missing[0]} now.", retry=True)
+    return tuple(devices[device] for device in row.device_ids)
 
 
 def check_weights(prepared: Prepared, stopped: Callable[[], bool] = lambda: False) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from gpupool.agent.engine import LaunchRefused, Prepared
+from gpupool.agent.engine import LaunchRefused, Prepared, given_to, launchable
 from gpupool.agent.isolation.launcher import Isolator
 from gpupool.agent.processes import Ended, EngineProcess
-from gpupool.engines.base import EngineArgumentsRefused, GivenDevice, LaunchPlan
-from gpupool.engines.registry import UnknownEngine, get_engine
+from gpupool.engines.base import GivenDevice, LaunchPlan
 from gpupool.policies.simulated import PREFIX, is_simulated
 from gpupool.simulation.double import EngineDouble
 from gpupool.stream.messages import DesiredInstance
@@ -65,24 +64,12 @@ class SimulatedLauncher:
 
     def prepare(self, row: DesiredInstance, devices: Mapping[str, GivenDevice]) -> Prepared:
         """Everything but the artefact, which nobody reads."""
-        try:
-            engine = get_engine(row.engine)
-            if engine.launch is None:
-                raise LaunchRefused(f"{engine.title} cannot be started by the pool, only attached.", retry=False)
-            if not isinstance(row.engine_args, dict):
-                raise EngineArgumentsRefused("Engine arguments are a JSON object.")
-            engine.launch.check_args(row.engine_args)
-        except (UnknownEngine, EngineArgumentsRefused) as error:
-            raise LaunchRefused(str(error.args[0]), retry=False) from error
+        engine, _ = launchable(row)
         if not is_simulated(row.artefact_uri):
             raise LaunchRefused(f"A simulated node runs versions of {PREFIX} and no others.", retry=False)
         if engine.protocol != "openai":
             raise LaunchRefused(f"A simulated engine does not speak as {engine.title} does.", retry=False)
-        missing = [device for device in row.device_ids if device not in devices]
-        if missing:
-            raise LaunchRefused(f"This node has no device {missing[0]} now.", retry=True)
-        given = tuple(devices[device] for device in row.device_ids)
-        return Prepared(row, engine, Path("/nonexistent/simulated"), given)
+        return Prepared(row, engine, Path("/nonexistent/simulated"), given_to(row, devices))
 
     def check_weights(self, prepared: Prepared, stopped: Callable[[], bool]) -> None:
         """There are none."""
