@@ -121,6 +121,16 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
     return bound
 
 
+def _accept_all(listener: socket.socket) -> list[socket.socket]:
+    """All connections in the queue of a listener that does not block."""
+    accepted: list[socket.socket] = []
+    while True:
+        try:
+            accepted.append(listener.accept()[0])
+        except OSError:
+            return accepted
+
+
 def check_connections(state: ServerState, now: float) -> None:
     """Close what has taken too long on any connection; to be called about once a second, `now` is loop time."""
     for connection in list(state.connections):
@@ -237,13 +247,12 @@ class RelayServer(uvicorn.Server):
         listener.setblocking(False)
         for server in self.servers:
             server.close()
-        late: list[socket.socket] = []
-        while True:
-            try:
-                late.append(listener.accept()[0])
-            except OSError:
-                break
-        listener.close()  # at once: what comes between is reset after all
+        late = _accept_all(listener)
+        # What comes between the last look and the close is reset after all: begin both with a whole slice of the
+        # processor, so that no other program runs in between.
+        os.sched_yield()
+        late += _accept_all(listener)
+        listener.close()
         for accepted in late:
             accepted.setblocking(False)
             with contextlib.suppress(OSError):  # it has gone again
