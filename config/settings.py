@@ -195,7 +195,6 @@ SPECTACULAR_SETTINGS = {
         "AdjustmentKindEnum": "tenants.models.AdjustmentKind",
         "RequestKindEnum": "tenants.models.RequestKind",
         "NoticeKindEnum": "tenants.api.notices._KINDS",
-        "PooledMetricEnum": [(metric, metric) for metric in ("gpus", "gpu_memory")],
         "ActionEnum": [(action, action) for action in ("deploy", "embed", "infer", "manage", "train")],
     },
     "POSTPROCESSING_HOOKS": [

@@ -16,7 +16,7 @@ class QuotaUseSerializer(serializers.Serializer[Any]):
     """One limit on GPUs or their memory."""
 
     limit_id = serializers.UUIDField(source="quota.quota_id")
-    metric = serializers.ChoiceField(choices=["gpus", "gpu_memory"], source="quota.metric")
+    metric = serializers.CharField(source="quota.metric", help_text="gpus or gpu_memory")
     model = serializers.CharField(source="quota.model", help_text="the one model that it counts; empty: all")
     tenants = serializers.SerializerMethodField(help_text="whose holdings it counts; null: everybody's")
     amount = serializers.IntegerField(source="quota.amount", help_text="GPUs or bytes that may be held")
