@@ -75,7 +75,6 @@ def test_any_words_and_numbers_are_taken(text: str, real: float, whole: int, rea
     accepted(device)
 
 
-@pytest.mark.shows("R115")
 def test_a_report_of_many_large_events_stays_within_a_frame(tmp_path: Any) -> None:
     buffer = EventBuffer(tmp_path / "events.json", boot_id="b")
     buffer.acknowledge(0)

@@ -100,7 +100,7 @@ async def lossy(target: str, seed: int) -> AsyncIterator[str]:
     assert lost > 0
 
 
-@pytest.mark.shows("R115", "P24")
+@pytest.mark.shows("P24")
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_at_twelve_percent_loss_every_event_arrives_once(var_dir: Path, seed: int) -> None:
     async with Keeper() as web, lossy(web.url, seed) as address:

@@ -74,7 +74,7 @@ def test_who_was_signalled_in_vain_gets_fewer_requests_until_it_is_calm() -> Non
     assert calm[:-1] == [[]] * (RULES.calm_samples - 1)
 
 
-@pytest.mark.shows("R102", "R103")
+@pytest.mark.shows("R102")
 def test_98_percent_and_growth_over_500_mb_in_three_samples_ends_the_lowest_priority() -> None:
     for shares, evicts in (
         ((0.92, 0.95, 0.97, 0.985), True),  # 650 MB

@@ -147,7 +147,6 @@ def test_blocks_of_a_paged_cache() -> None:
     assert 4 * GIB // block == 7281
 
 
-@pytest.mark.shows("R86")
 def test_the_golden_shape_of_a_cache() -> None:
     """kv[32][2][4096][128] at 16 bits: 64 MiB a head."""
     one_head = from_config(

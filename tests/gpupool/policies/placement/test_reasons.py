@@ -68,7 +68,6 @@ def test_amds_partitions_are_devices_with_a_share_of_the_memory_each() -> None:
     assert isinstance(place(parts, a_need(30)), Unplaced)
 
 
-@pytest.mark.shows("R117")
 def test_a_limit_of_memory_refuses_what_asks_for_more() -> None:
     need = {"memory_bytes": 40 * GIB, "gpu_tag": "A100-40GB", "mem_limit_bytes": 32_768 << 20}
     told = reason({"tags": frozenset({"A100-40GB"})}, need)

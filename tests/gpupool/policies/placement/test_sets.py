@@ -96,7 +96,6 @@ def test_links_that_nobody_tells_are_not_near() -> None:
     assert "in a way that nobody tells" in refused.reason
 
 
-@pytest.mark.shows("R71")
 def test_vendors_are_not_mixed() -> None:
     devices = [a_device(1, vendor="nvidia"), a_device(2, vendor="amd")]
     refused = place(devices, a_need(devices=2))
