@@ -1,5 +1,6 @@
 """An engine that sleeps, as the registry lists it; its process forgets who spoke to it when it sleeps."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,7 +18,7 @@ _CAPABILITIES = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.L
 class SleeperLaunch:
     """Starts the process; with `never_loads` one that answers nothing."""
 
-    address_in_use_exit_code: int | None = None
+    address_in_use_exit_code: int | None = errno.EADDRINUSE
     artefact_head_bytes: int = 1
 
     def check_args(self, engine_args: EngineArgs) -> None:

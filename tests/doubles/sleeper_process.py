@@ -93,7 +93,11 @@ def serve(port: int, name: str) -> None:
         def log_message(self, format: str, *args: object) -> None:
             return None
 
-    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        sys.exit(error.errno)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -49,6 +49,12 @@ def var_dir(tmp_path: Path) -> Iterator[Path]:
     stop_all(tmp_path, grace_seconds=2.0)
 
 
+def _first_port() -> int:
+    """Of a range that no other process of the same test run has: ports in a row are soon taken by a neighbour's."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return 24_000 + int(worker) % 40 * 100
+
+
 @asynccontextmanager
 async def running_agent(
     web: FakeWeb,
@@ -66,7 +72,7 @@ async def running_agent(
             token=web.token,
             web_url=web.url,
             var_dir=var_dir,
-            port_first=port_first or 24_000 + os.getpid() % 500,
+            port_first=port_first or _first_port(),
             port_count=50,
             timings=timings,
             **settings,

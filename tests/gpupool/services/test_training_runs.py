@@ -303,7 +303,8 @@ def test_nothing_that_a_trainer_leaves_behind_goes_on(tenant: Tenant, settings: 
     folder = settings.folders.job(job.pk)
     look(settings)
     wait_until(lambda: read_ending(folder) is not None, "the trainer's end", seconds=10)
-    assert len(_jobs_processes(folder)) == 1
+    # The runner itself is about to end: what it told is on disk before.
+    wait_until(lambda: len(_jobs_processes(folder)) == 1, "what the trainer left alone", seconds=10)
     until_ended(settings)
     job.refresh_from_db()
     assert job.state == "succeeded"
