@@ -36,6 +36,16 @@ def pill(kind: str, value: str) -> SafeString:
     return format_html('<span class="pill {}" data-value="{}">{}</span>', tone, value, labels.word(kind, value))
 
 
+@register.simple_block_tag
+def frame(content: str, labelled_by: str) -> SafeString:
+    """A table's rows in a frame that scrolls sideways, by keyboard too, and that its heading gives a name to."""
+    return format_html(
+        '<div class="scroll-x" tabindex="0" role="region" aria-labelledby="{}"><table class="gh-grid">{}</table></div>',
+        labelled_by,
+        content,
+    )
+
+
 @register.filter
 def word(value: str, kind: str) -> str:
     return labels.word(kind, value)
