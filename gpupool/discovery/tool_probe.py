@@ -26,6 +26,7 @@ from gpupool.discovery.tool_plans import PLANS, Command, Plan, follow_ups
 
 _LONGEST_RUN_SECONDS: Final = 20.0
 _FIRST_WAIT_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.02  # between two looks, while the first answer waits
 _LARGEST_OUTPUT_BYTES: Final = 2 * 1024 * 1024  # the topology of eight GPUs in eight parts each is 1.2 MiB
 _LARGEST_ANSWER_BYTES: Final = 3 * 1024 * 1024  # as JSON; the driver's files come on top
 _LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024  # of what a tool may write, to its output or anywhere
@@ -76,10 +77,10 @@ class Runner:
         self._first = False
         while True:
             self._start({**commands, **follow_ups(self._vendor, self._outputs)})
-            self._collect(answer)
-            if self._now() >= end or not (self._runs or self._waiting(commands)):
+            full = self._collect(answer)
+            if full or self._now() >= end or not (self._runs or self._waiting(commands)):
                 return answer
-            time.sleep(0.02)
+            time.sleep(_LOOK_SECONDS)
 
     def _waiting(self, commands: Mapping[str, Command]) -> bool:
         wanted = {**commands, **follow_ups(self._vendor, self._outputs)}
@@ -107,7 +108,9 @@ class Runner:
                 continue
             self._runs[name] = _Run(process, out, err, self._now())
 
-    def _collect(self, answer: ToolAnswer) -> None:
+    def _collect(self, answer: ToolAnswer) -> bool:
+        """Adds what ended runs printed; True where no more fits in, and the rest is told of with the next answer."""
+        full = False
         size = sum(map(_encoded, answer.outputs.values()))
         for name, run in list(self._runs.items()):
             code = run.process.poll()
@@ -120,7 +123,8 @@ class Runner:
             text = _text(run.out)
             cost = _encoded(text)
             if answer.outputs and size + cost > _LARGEST_ANSWER_BYTES:
-                continue  # told of with the next answer
+                full = True
+                continue
             if cost > _LARGEST_ANSWER_BYTES or len(text) > _LARGEST_OUTPUT_BYTES:
                 answer.failures[name] = f"it printed more than {_LARGEST_OUTPUT_BYTES} bytes of text"  # a part misleads
             elif code == 0 or text.strip():  # some versions end with an error and yet print what they know
@@ -133,6 +137,7 @@ class Runner:
             run.out.close()
             run.err.close()
             del self._runs[name]
+        return full
 
 
 def main() -> None:

@@ -249,6 +249,17 @@ def test_what_a_tool_says_of_many_parts_is_read_to_its_end(bin_dir: Path) -> Non
     assert collected(runner(bin_dir, Time())).outputs == {"rocm": printed}
 
 
+def test_a_first_answer_that_is_full_waits_for_nothing_more(bin_dir: Path) -> None:
+    """What does not fit in comes with the next: here the clock stands still, so that waiting on would have no end."""
+    (bin_dir / "printed").write_text(printed := json.dumps(["x" * 300] * 6000))
+    for name in ("rocm-smi", "rocminfo"):
+        tool(bin_dir, name, f"exec cat {bin_dir}/printed")
+    made = Runner(PLANS["amd"], "amd", env={"PATH": f"{bin_dir}:/bin:/usr/bin"}, now=Time())
+    answers = [made.answer().outputs, made.answer().outputs]
+    assert sorted(name for told in answers for name in told) == ["rocm", "rocminfo"]
+    assert [list(told.values()) for told in answers] == [[printed], [printed]]
+
+
 @pytest.mark.parametrize(
     "script",
     ["exec yes", "exec head -c 3000000 /dev/zero", "exec head -c 1000000 /dev/zero", "yes '[' | head -c 2500000"],
