@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gpupool.discovery.base import Device, DeviceProcess, Link, MemoryRegion, MemoryType
+from gpupool.discovery.base import Device, DeviceProcess, Link
 from gpupool.discovery.gpu_catalogue import capability, name_of, tags
-from gpupool.discovery.memory_classes import COPY_ONLY, gpu_regions
+from gpupool.discovery.memory_classes import gpu_regions
 
 T = TypeVar("T")
 
@@ -122,26 +122,12 @@ def device_of(reading: Reading, node_id: str) -> Device:
         pci_address=reading.pci_address,
         numa_node=reading.numa_node,
         tags=tags(name, total),
-        regions=_regions(name, reading),
+        regions=gpu_regions(name, total, reading.host_visible_bytes),
         capability=capability(name, reading.architecture, reading.compute_units),
         links=reading.links,
         processes=reading.processes,
         telemetry=reading.telemetry,
     )
-
-
-def _regions(name: str, reading: Reading) -> tuple[MemoryRegion, ...]:
-    own = gpu_regions(name, reading.memory_bytes)
-    if reading.host_visible_bytes is None:
-        return own
-    window = MemoryRegion(
-        kind=MemoryType.PINNED,
-        size_bytes=reading.host_visible_bytes,
-        base=reading.memory_bytes or 0,
-        latency_ns=800.0,
-        access=COPY_ONLY,
-    )
-    return (*own, window)
 
 
 def _nameless(reading: Reading) -> str:
