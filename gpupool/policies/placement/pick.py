@@ -7,7 +7,7 @@ from uuid import UUID
 from gpupool.policies.lease import describe_bytes
 from gpupool.policies.placement import filters, rights, sets
 from gpupool.policies.placement.filters import Filter
-from gpupool.policies.placement.preempt import preempt, without, without_leaving
+from gpupool.policies.placement.preempt import preempt, without
 from gpupool.policies.placement.rights import Kept, Standing
 from gpupool.policies.placement.scorers import score
 from gpupool.policies.placement.views import (
@@ -53,7 +53,7 @@ def place(
     if over is not None or any(one.code == "quota" for one in made.unfit):
         return made  # more room would not help
     if any(claim.leaving for device in devices for claim in device.claims):
-        left = without_leaving(devices)
+        left = without(devices)
         soon = _place(left, need, quotas, rights.standings(reservations, left))
         if isinstance(soon, Placed):
             reason = "It waits for instances that are leaving: there is room once they have gone."

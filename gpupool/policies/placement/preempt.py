@@ -27,12 +27,12 @@ def preempt(
     `made` is why nothing fits now: only devices that are full, or that fit alone, are worth a second look.
     """
     own_rights = [one for one in standings if by_right and one.covers(need)]
+    if not own_rights and not any(one.priority < need.priority for device in devices for one in device.claims):
+        return None
     kept = rights.kept_of(need, standings)
     by_tenant: dict[UUID, list[Standing]] = defaultdict(list)
     for one in standings:
         by_tenant[one.reservation.tenant_id].append(one)
-    if not own_rights and not any(one.priority < need.priority for device in devices for one in device.claims):
-        return None
     room: list[Fits] = []
     going: dict[UUID, tuple[ClaimView, ...]] = {}
     full = {one.device_id for one in made.unfit if one.code in _OCCUPIED}
@@ -61,16 +61,6 @@ def preempt(
         return None
     why = "a tenant's reservation" if _is_by_right(instances.values(), need) else "its higher priority"
     return Preempt(tuple(sorted(instances)), chosen.device_ids, f"It waits for {len(instances)} to go, by {why}.")
-
-
-def without_leaving(devices: Sequence[DeviceView]) -> tuple[DeviceView, ...]:
-    """Devices as they are once those that were told to go have gone."""
-    return tuple(
-        device
-        if not any(one.leaving for one in device.claims)
-        else _without(device, [c for c in device.claims if c.leaving])
-        for device in devices
-    )
 
 
 def _victims(
@@ -112,8 +102,8 @@ def _may_be_sent_off(
     return rights.is_borrowing(claim.tenant_id, device, by_tenant)
 
 
-def without(devices: Sequence[DeviceView], instances: frozenset[UUID]) -> tuple[DeviceView, ...]:
-    """Devices as they are once these, and those that were told to go, have gone."""
+def without(devices: Sequence[DeviceView], instances: frozenset[UUID] = frozenset()) -> tuple[DeviceView, ...]:
+    """Devices as they are once those that were told to go have gone, and these with them."""
     return tuple(
         _without(device, ended)
         if (ended := [claim for claim in device.claims if claim.leaving or claim.holder in instances])
