@@ -7,6 +7,8 @@ runs slowed down to save itself: requests would crawl. Unknown readings say noth
 from dataclasses import dataclass
 from typing import Final
 
+from gpupool.policies.lease import describe_bytes
+
 TOO_HOT_CELSIUS: Final = 95.0
 """Where the device names no limit of its own: above what any vendor lets a GPU run at for long."""
 
@@ -57,4 +59,4 @@ def described(reading: DeviceReading) -> str:
 def _memory(used: int | None, size: int | None) -> str:
     if used is None:
         return ""
-    return f"{used} bytes used" if not size else f"{used} of {size} bytes used"
+    return f"{describe_bytes(used)} used" if not size else f"{describe_bytes(used)} of {describe_bytes(size)} used"

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import hypot, log2
 from typing import Final
 
+from gpupool.policies.lease import describe_bytes
+
 PRECISION_WEIGHT: Final = {"fp16": 1.0, "bf16": 1.0, "fp32": 2.0, "fp8": 0.5, "int8": 0.5, "int4": 0.25}
 """Memory of a number against one of 16 bits."""
 PRECISION_SPEED: Final = {"fp16": 1.0, "bf16": 1.0, "fp32": 0.5, "fp8": 1.0, "int8": 1.0, "int4": 1.0}
@@ -80,7 +82,7 @@ def why_infeasible(shape: Shape, kind: InstanceType, *, memory_bytes: int = 0) -
     if shape.precision not in kind.precisions and PRECISION_WEIGHT[shape.precision] >= 1.0:
         return f"an {kind.name} does not compute in {shape.precision}"
     if memory_bytes > kind.memory_bytes:
-        return f"an {kind.name} has {kind.memory_bytes >> 30} GiB, and {memory_bytes / (1 << 30):.1f} GiB are needed"
+        return f"an {kind.name} has {describe_bytes(kind.memory_bytes)}, and {describe_bytes(memory_bytes)} are needed"
     wanted = shape.batch * shape.sequence_length * PRECISION_WEIGHT[shape.precision]
     if wanted > kind.batch * kind.sequence_length:
         return (

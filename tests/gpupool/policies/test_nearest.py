@@ -29,7 +29,7 @@ def test_the_nearest_that_can_carry_it(shape: Shape, memory_gib: int, name: str)
 def test_a_nearer_one_that_is_too_small_is_named() -> None:
     found = nearest_type(Shape(64, 2048), memory_bytes=40 * GIB)
     assert isinstance(found, Nearest)
-    assert "an A10 has 24 GiB, and 40.0 GiB are needed" in found.passed_over
+    assert "an A10 has 24.0 GiB, and 40.0 GiB are needed" in found.passed_over
 
 
 def test_what_no_type_can_carry_says_why_for_each() -> None:
