@@ -1,7 +1,8 @@
 """Instances that tenants acquire, and those that wait asleep for them. Pure.
 
 Reuse before waking, waking before starting: an instance that the tenant had is woken, else one that nobody has been
-bound to yet, else one is started. When more sleep on a device than it should hold, the least recently used end.
+bound to yet, else one is started. When more sleep on a device than it should hold, those of low priority end first,
+and of these the least recently used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -172,5 +173,5 @@ def keep_pool(
         for device in one.device_ids if one.state == State.ASLEEP and not one.wanted else ():
             by_device.setdefault(device, []).append(one)
     ended = {pk for asleep in by_device.values() for pk in evicted(asleep, most=rules.asleep_per_device)}
-    reason = f"More than {rules.asleep_per_device} slept on its device, and it was used the longest ago."
+    reason = f"More than {rules.asleep_per_device} slept on its device, and of the least important it was used the longest ago."
     return actions + [End(one.instance_id, reason) for one in pooled if one.instance_id in ended]
