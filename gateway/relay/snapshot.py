@@ -7,7 +7,7 @@ keys are a least-recently-used cache of those that were asked for, with a bounde
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from gateway.relay.plan import Endpoint
@@ -38,6 +38,16 @@ def digest_credential(credential: str) -> str:
     return hashlib.sha256(credential.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+class _Ready(NamedTuple):
+    """The ready endpoints of a model: one value, replaced whole, as the DRF door looks from other threads."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    bound: bool = False  # some take one tenant's requests alone
+
+
+_NONE_READY: Final = _Ready()
+
+
 class Snapshot:
     """Rows by what they are looked up by. Only touched on the event loop."""
 
@@ -62,8 +72,7 @@ class Snapshot:
         self._models: dict[UUID, ModelRow] = {}
         self._model_names: dict[str, ModelRow] = {}
         self._endpoints: dict[UUID, EndpointRow] = {}
-        self._by_model: dict[UUID, tuple[Endpoint, ...]] = {}
-        self._bound: frozenset[UUID] = frozenset()  # models with endpoints that take one tenant's requests alone
+        self._by_model: dict[UUID, _Ready] = {}
 
     # Lookups
 
@@ -156,10 +165,10 @@ class Snapshot:
 
     def endpoints(self, model_id: UUID, tenant_id: UUID | None = None) -> tuple[Endpoint, ...]:
         """The ready endpoints of a model that take this tenant's requests; None: those that take everybody's."""
-        found = self._by_model.get(model_id, ())
-        if model_id not in self._bound:
-            return found
-        return tuple(e for e in found if e.tenant_id is None or e.tenant_id == tenant_id)
+        ready = self._by_model.get(model_id, _NONE_READY)
+        if not ready.bound:
+            return ready.endpoints
+        return tuple(e for e in ready.endpoints if e.tenant_id is None or e.tenant_id == tenant_id)
 
     def has_endpoint(self, instance_id: UUID) -> bool:
         """Whether that instance is ready, of whatever model."""
@@ -203,10 +212,7 @@ class Snapshot:
         elif section == MODELS:
             self._models, self._model_names = loaded._models, loaded._model_names
         elif section == ENDPOINTS:
-            # What is bound before what there is: the DRF door looks from other threads.
-            self._bound |= loaded._bound
             self._endpoints, self._by_model = loaded._endpoints, loaded._by_model
-            self._bound = loaded._bound
         self.applied[section] = epoch
         self._changed(section)
 
@@ -308,15 +314,17 @@ class Snapshot:
         if before is not None and before.model_id != row.model_id:
             self._forget_endpoint(row.id)
         self._endpoints[row.id] = row
-        if row.endpoint.tenant_id is not None:
-            self._bound |= {row.model_id}  # before it is there: nobody else's request may go to it
-        others = [e for e in self._by_model.get(row.model_id, ()) if e.instance_id != row.id]
-        self._by_model[row.model_id] = (*others, row.endpoint)
-        self._unbind(row.model_id)
+        self._set_ready(row.model_id, (*self._ready_beside(row), row.endpoint))
 
-    def _unbind(self, model_id: UUID) -> None:
-        if model_id in self._bound and all(e.tenant_id is None for e in self._by_model.get(model_id, ())):
-            self._bound -= {model_id}
+    def _ready_beside(self, row: EndpointRow) -> list[Endpoint]:
+        ready = self._by_model.get(row.model_id, _NONE_READY)
+        return [e for e in ready.endpoints if e.instance_id != row.id]
+
+    def _set_ready(self, model_id: UUID, endpoints: Sequence[Endpoint]) -> None:
+        if endpoints:
+            self._by_model[model_id] = _Ready(tuple(endpoints), any(e.tenant_id is not None for e in endpoints))
+        else:
+            self._by_model.pop(model_id, None)
 
     def _limits_about(self, owner: UUID | None, model: str) -> list[LimitRow]:
         rows = self._limits_of.get(owner)
@@ -364,11 +372,5 @@ class Snapshot:
 
     def _forget_endpoint(self, instance_id: UUID) -> None:
         row = self._endpoints.pop(instance_id, None)
-        if row is None:
-            return
-        left = tuple(e for e in self._by_model[row.model_id] if e.instance_id != instance_id)
-        if left:
-            self._by_model[row.model_id] = left
-        else:
-            del self._by_model[row.model_id]
-        self._unbind(row.model_id)
+        if row is not None:
+            self._set_ready(row.model_id, self._ready_beside(row))
