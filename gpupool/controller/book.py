@@ -118,6 +118,10 @@ def read_facts(live_nodes: Collection[UUID]) -> list[DeviceFacts]:
 def read_recorded() -> list[RecordedClaim]:
     """Every claim that is active, over all its devices."""
     active = Lease.objects.filter(released_at__isnull=True).select_related("device").order_by("pk")
+    # At every look, and of each device that is claimed: its node alone, not its readings.
+    active = active.only(
+        "holder", "fencing_token", "boot_id", "memory_bytes", "share", "whole", "device__node_id",
+    )  # fmt: skip
     found: dict[str, list[Lease]] = {}
     for lease in active:
         found.setdefault(lease.holder, []).append(lease)
