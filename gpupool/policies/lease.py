@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+INSTANCE_PREFIX: Final = "instance:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,21 @@ class Portion:
     memory_bytes: int
     share: float | None = None  # of the device's compute, above 0 to 1; None: not limited
     whole: bool = False  # nobody else may claim of the device
+
+
+def holder_of(instance_id: UUID) -> str:
+    """How a claim names the instance that holds it."""
+    return f"{INSTANCE_PREFIX}{instance_id}"
+
+
+def instance_in(holder: str) -> UUID | None:
+    """The instance that a claim's holder names, None where it is something else."""
+    if not holder.startswith(INSTANCE_PREFIX):
+        return None
+    try:
+        return UUID(holder.removeprefix(INSTANCE_PREFIX))
+    except ValueError:
+        return None
 
 
 def decide_claim(*, device_bytes: int | None, claimed_bytes: Iterable[int], wanted_bytes: int) -> ClaimDecision:

@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db.models import Sum
 
 from gpupool.models import Device, Instance, InstanceState, Lease
+from gpupool.policies.lease import INSTANCE_PREFIX, holder_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,9 @@ def read_fuse_board(node_id: UUID) -> list[Fuse]:
     """Every process that the node's devices list, the fullest against its claim first."""
     devices = list(Device.objects.filter(node_id=node_id, present=True).order_by("kind", "index", "pk"))
     running = Instance.objects.filter(node_id=node_id).exclude(state=InstanceState.STOPPED)
-    instances = {str(row.pk): row for row in running.select_related("version__model")}
+    instances = {holder_of(row.pk): row for row in running.select_related("version__model")}
     claims: dict[tuple[UUID, str], int] = {
-        (device_id, holder.removeprefix("instance:")): total
+        (device_id, holder): total
         for device_id, holder, total in Lease.objects.filter(device__in=devices, released_at__isnull=True)
         .values_list("device_id", "holder")
         .annotate(total=Sum("memory_bytes"))
@@ -48,8 +49,8 @@ def read_fuse_board(node_id: UUID) -> list[Fuse]:
 def _fuse(
     device: Device, process: dict[str, Any], instances: dict[str, Instance], claims: dict[tuple[UUID, str], int]
 ) -> Fuse:
-    owner = str(process.get("instance_id") or "")
-    instance = instances.get(owner)
+    holder = f"{INSTANCE_PREFIX}{process.get('instance_id')}"
+    instance = instances.get(holder)
     return Fuse(
         pid=int(process["pid"]),
         device=device.traceable_id or device.stable_id,
@@ -57,6 +58,6 @@ def _fuse(
         instance_id=None if instance is None else instance.pk,
         current_bytes=process.get("memory_bytes"),
         peak_bytes=None if instance is None else instance.device_peak_bytes,
-        claimed_bytes=claims.get((device.pk, owner)),
+        claimed_bytes=claims.get((device.pk, holder)),
         guard_state="" if instance is None else instance.guard_state,
     )

@@ -23,6 +23,7 @@ from gpupool.models import (
 )
 from gpupool.policies.findings import TOGETHER_SECONDS, Event
 from gpupool.policies.healing_world import Attempt, DeviceState, Isolation, Occupant, Rules, Standing, World
+from gpupool.policies.lease import holder_of, instance_in
 from gpupool.policies.remedy import ASKS_NODE, LIMIT_POWER, Remedy
 from gpupool.policies.way_back import last_error, why_out
 from gpupool.policies.xid import CATALOGUE, PAPER_CODES, Rule, Verb
@@ -32,7 +33,6 @@ MOST_EVENTS: Final = 1000
 _DAY: Final = timedelta(days=1)
 _SLACK: Final = timedelta(minutes=5)
 """By how much the clocks of the web processes may differ."""
-_HOLDER: Final = "instance:"
 
 
 # For agents and the stream
@@ -48,8 +48,9 @@ def device_actions(node_id: UUID) -> list[DeviceAction]:
         state__in=(HealingActionState.PENDING, HealingActionState.RUNNING),
         action__in=[*ASKS_NODE, LIMIT_POWER],
     ).select_related("device")
-    held = Lease.objects.filter(device__node_id=node_id, released_at__isnull=True).select_related("device")
-    claimed = {name for lease in held for name in (lease.device.stable_id, lease.device.partition_of) if name}
+    held = Lease.objects.filter(device__node_id=node_id, released_at__isnull=True)
+    columns = held.values_list("device__stable_id", "device__partition_of")
+    claimed = {name for names in columns for name in names if name}
     return [
         DeviceAction(
             action_id=row.pk,
@@ -160,8 +161,9 @@ def device_states(device_id: UUID | None = None) -> list[DeviceState]:
     leases = Lease.objects.filter(released_at__isnull=True, device__in=rows).order_by("pk")
     for held_id, holder in leases.values_list("device_id", "holder"):
         holders.setdefault(held_id, []).append(holder)
-    names = {holder.removeprefix(_HOLDER) for held in holders.values() for holder in held}
-    instances = {str(row.pk): row for row in Instance.objects.filter(pk__in=[name for name in names if _is_uuid(name)])}
+    names = (instance_in(holder) for held in holders.values() for holder in held)
+    known = Instance.objects.filter(pk__in={name for name in names if name is not None})
+    instances = {holder_of(row.pk): row for row in known}
     for part, whole in whole_of.items():  # what runs on a part runs on the whole
         if whole is not None:
             holders.setdefault(whole, []).extend(holders.get(part, []))
@@ -181,8 +183,7 @@ def _device_state(device: Device, holders: list[str], instances: Mapping[str, In
             answers=instance.state in (InstanceState.READY, InstanceState.ASLEEP),
         )
         for holder in holders
-        if (instance := instances.get(holder.removeprefix(_HOLDER))) is not None
-        and instance.state != InstanceState.STOPPED
+        if (instance := instances.get(holder)) is not None and instance.state != InstanceState.STOPPED
     )
     return DeviceState(
         device_id=device.pk,
@@ -204,14 +205,6 @@ def _has_strangers(processes: Iterable[Mapping[str, Any]], occupants: tuple[Occu
     """Whether a process on the device is none of ours: its agent names the instance of those that are."""
     ours = {one.pid for one in occupants}
     return any(not process.get("instance_id") and process.get("pid") not in ours for process in processes)
-
-
-def _is_uuid(name: str) -> bool:
-    try:
-        UUID(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _event(row: DeviceEvent) -> Event:

@@ -12,10 +12,10 @@ from django.db.models import Q, Sum
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, NodeState, VersionState
 from gpupool.policies.asleep_pool import Pooled, PoolRules, Waiting, reuse_ratio
 from gpupool.policies.instance import UP, State
+from gpupool.policies.lease import holder_of
 from gpupool.policies.rollback import Candidate
 from gpupool.policies.tiers import Latency, Tier, Timed, awake_bytes, tier_of, wake_latency
 
-_HOLDER: Final = "instance:"
 _LOADS: Final = (InstanceState.STAGING, InstanceState.LOADING, InstanceState.WARMING)
 _GOING_BACK: Final = frozenset({VersionState.SERVING, VersionState.ADMITTED})
 
@@ -156,7 +156,7 @@ def read_nearness(version_id: UUID | None = None) -> Nearness:
 
 
 def _leases(instances: list[Instance]) -> dict[UUID, list[Lease]]:
-    holders = {f"{_HOLDER}{one.pk}": one.pk for one in instances}
+    holders = {holder_of(one.pk): one.pk for one in instances}
     rows = Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device__node")
     found: dict[UUID, list[Lease]] = {}
     for lease in rows.order_by("pk"):

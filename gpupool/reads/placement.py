@@ -8,6 +8,7 @@ from uuid import UUID
 
 from gpupool.models import Device, Instance, InstanceDesire, Lease, ModelVersion, Node, NodeState, Reservation
 from gpupool.policies.isolation import Isolation, IsolationRefused, parse_isolation
+from gpupool.policies.lease import instance_in
 from gpupool.policies.nearest import Shape
 from gpupool.policies.placement import (
     DEFAULT_MEM_LIMIT_MB,
@@ -24,7 +25,6 @@ from gpupool.policies.topology import LEVELS
 from tenants.models import Limit, Tenant
 from tenants.policies.quota import POOLED
 
-_INSTANCE: Final = "instance:"
 _MIB: Final = 1 << 20
 
 
@@ -32,7 +32,8 @@ def read_devices(live_nodes: Collection[UUID] | None = None) -> list[DeviceView]
     """Every device with the claims on it; `live_nodes` None: as the records say."""
     claims = _claims()
     facts: dict[UUID, NodeFacts] = {}
-    devices = Device.objects.select_related("node").order_by("pk")
+    # Readings are most of a row, and none is asked for here; each node's row is read once, not beside every device.
+    devices = Device.objects.defer("telemetry", "processes", "facts").prefetch_related("node").order_by("pk")
     return [_device(device, claims.get(device.pk, []), live_nodes, facts) for device in devices]
 
 
@@ -111,7 +112,7 @@ _OF_HOLDER: Final = (
 
 
 def _claims() -> dict[UUID, list[ClaimView]]:
-    rows = [(row, _holder(row.holder)) for row in Lease.objects.filter(released_at__isnull=True).order_by("pk")]
+    rows = [(row, instance_in(row.holder)) for row in Lease.objects.filter(released_at__isnull=True).order_by("pk")]
     holders = [holder for _, holder in rows if holder is not None]
     held_by = Instance.objects.filter(pk__in=holders).select_related("version__model").only(*_OF_HOLDER)
     instances = {instance.pk: instance for instance in held_by}
@@ -119,15 +120,6 @@ def _claims() -> dict[UUID, list[ClaimView]]:
     for row, holder in rows:
         claims[row.device_id].append(_claim(row, instances.get(holder) if holder else None))
     return claims
-
-
-def _holder(text: str) -> UUID | None:
-    if not text.startswith(_INSTANCE):
-        return None
-    try:
-        return UUID(text.removeprefix(_INSTANCE))
-    except ValueError:
-        return None
 
 
 def _claim(row: Lease, instance: Instance | None) -> ClaimView:
@@ -222,14 +214,15 @@ def _held() -> list[tuple[UUID | None, str, UUID, int]]:
     """(tenant, model, device, bytes) of every claim on a GPU."""
     rows = Lease.objects.filter(released_at__isnull=True, device__kind="gpu")
     found = list(rows.values_list("tenant_id", "holder", "device_id", "memory_bytes"))
-    holders = [holder for _, text, _, _ in found if (holder := _holder(text)) is not None]
+    holders = [holder for _, text, _, _ in found if (holder := instance_in(text)) is not None]
     columns = ("pk", "version__model__name", "tenant_id", "version__tenant_id", "version__model__tenant_id")
     known = {
         pk: (owner_of(*owners), model)
         for pk, model, *owners in Instance.objects.filter(pk__in=holders).values_list(*columns)
     }
     return [
-        (*known.get(_holder(text) or UUID(int=0), (tenant, "")), device, size) for tenant, text, device, size in found
+        (*known.get(instance_in(text) or UUID(int=0), (tenant, "")), device, size)
+        for tenant, text, device, size in found
     ]
 
 

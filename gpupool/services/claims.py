@@ -13,7 +13,7 @@ from core.epochs import Section
 from gpupool.leases.fencing import Superseded
 from gpupool.leases.tokens import known_base, note_revision
 from gpupool.models import Device, Instance, Lease, LeaseStatus
-from gpupool.policies.lease import Portion, Refused, decide_portion
+from gpupool.policies.lease import Portion, Refused, decide_portion, holder_of
 from gpupool.services.changes import Changes
 from tenants.actor import Actor
 from tenants.services import record_audit
@@ -25,11 +25,6 @@ class ClaimNumbers:
 
     lease_id: int
     fencing_token: int
-
-
-def instance_holder(instance: Instance) -> str:
-    """How a lease names the instance that holds it."""
-    return f"instance:{instance.pk}"
 
 
 def lock_devices(device_ids: Sequence[UUID]) -> list[Device]:
@@ -68,7 +63,7 @@ def claim_portions(
 def _lease(instance: Instance, device: Device, portion: Portion, numbers: ClaimNumbers, actor: Actor) -> Lease:
     lease = Lease.objects.create(
         device=device,
-        holder=instance_holder(instance),
+        holder=holder_of(instance.pk),
         tenant_id=instance.tenant_id or instance.version.tenant_id or instance.version.model.tenant_id,
         memory_bytes=portion.memory_bytes,
         share=portion.share,
@@ -89,7 +84,7 @@ def _lease(instance: Instance, device: Device, portion: Portion, numbers: ClaimN
 
 def release_claims(instance: Instance, *, actor: Actor, reason: str, changes: Changes) -> int:
     """End every claim of the instance; returns how many there were. Nothing happens the second time."""
-    leases = list(Lease.objects.select_for_update().filter(holder=instance_holder(instance), released_at__isnull=True))
+    leases = list(Lease.objects.select_for_update().filter(holder=holder_of(instance.pk), released_at__isnull=True))
     for lease in leases:
         release(lease, actor=actor, reason=reason, changes=changes)
     return len(leases)

@@ -11,6 +11,7 @@ from core.refusals import Conflict
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, HealingAction, Instance, InstanceState, Lease
 from gpupool.policies.healing_world import Isolation
+from gpupool.policies.lease import instance_in
 from gpupool.policies.remedy import LIMIT_POWER
 from gpupool.services.changes import Changes
 from gpupool.services.instances import stop_locked
@@ -62,7 +63,7 @@ def isolate_device(device_id: UUID, *, reason: str, move_instances: bool, actor:
         take_out(one, by=Isolation.PERSON, reason=reason, actor=actor, changes=changes)
     if move_instances:
         holders = Lease.objects.filter(device__in=taken, released_at__isnull=True).values_list("holder", flat=True)
-        ids = [holder.removeprefix("instance:") for holder in holders if holder.startswith("instance:")]
+        ids = [instance_id for holder in holders if (instance_id := instance_in(holder)) is not None]
         rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("version__model", "node")
         for instance in rows.filter(pk__in=ids).exclude(state=InstanceState.STOPPED).order_by("pk"):
             stop_locked(instance, reason=f"Its device was taken out: {reason}", actor=actor, changes=changes)

@@ -11,6 +11,7 @@ from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, Node, NodeState, StoreEvent, StoreRevision
 from gpupool.policies.instance import State
+from gpupool.policies.lease import holder_of
 from gpupool.services.changes import Changes
 from gpupool.services.claims import release
 from gpupool.services.instances import move
@@ -76,9 +77,7 @@ def sweep_claims(*, actor: Actor, fence: Fence | None = None) -> int:
     leases = Lease.objects.select_for_update(skip_locked=True, no_key=True)
     # The claims before the instances: a holder that begins in between is then among those that are there.
     claims = list(leases.filter(released_at__isnull=True).order_by("pk"))
-    live = {
-        f"instance:{pk}" for pk in Instance.objects.exclude(state=InstanceState.STOPPED).values_list("pk", flat=True)
-    }
+    live = {holder_of(pk) for pk in Instance.objects.exclude(state=InstanceState.STOPPED).values_list("pk", flat=True)}
     changes, released = Changes(), 0
     for lease in claims:
         if lease.holder not in live:

@@ -14,6 +14,7 @@ from core.epochs import Section
 from core.ids import uuid7
 from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, Node, NodeState
 from gpupool.policies.instance import HOLDS_PROCESS, IllegalTransition, State, held_back, observed_target
+from gpupool.policies.lease import instance_in
 from gpupool.services.changes import Changes
 from gpupool.services.claims import release
 from gpupool.services.device_rows import apply_devices
@@ -116,7 +117,7 @@ def _end_last_boot(node: Node, reported: Sequence[InstanceFact], *, actor: Actor
         move(instance, State.STOPPED, reason="Its node was restarted.", actor=actor, changes=changes)
     stale = Lease.objects.select_for_update(of=("self",)).filter(device__node=node, released_at__isnull=True)
     for lease in stale.exclude(boot_id=node.boot_id):
-        if lease.holder.removeprefix("instance:") in {str(pk) for pk in alive}:
+        if instance_in(lease.holder) in alive:
             lease.boot_id = node.boot_id  # its process is seen under the new one: the claim holds there too
             lease.save(update_fields=["boot_id"])
         else:

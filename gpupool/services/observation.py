@@ -11,7 +11,7 @@ from gpupool.policies.device_probe import DeviceReading
 from gpupool.policies.device_probe import trouble as device_trouble
 from gpupool.policies.healing_world import Isolation
 from gpupool.policies.instance import State
-from gpupool.services.claims import instance_holder
+from gpupool.policies.lease import holder_of
 from gpupool.stream.messages import InstanceFact
 
 _USE_STEP: Final = timedelta(seconds=10)
@@ -48,7 +48,7 @@ def measure(instance: Instance, changed: Iterable[str]) -> None:
 
 def devices_in_trouble(instances: Iterable[Instance]) -> dict[UUID, str]:
     """Why an instance cannot serve although its engine answers, in a sentence: one of its devices failed or is out."""
-    holders = {instance_holder(instance): instance.pk for instance in instances}
+    holders = {holder_of(instance.pk): instance.pk for instance in instances}
     if not holders:
         return {}
     rows = Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device").order_by("pk")

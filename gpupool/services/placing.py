@@ -10,10 +10,10 @@ from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, NodeState
 from gpupool.policies.instance import State
-from gpupool.policies.lease import Portion, Refused
+from gpupool.policies.lease import Portion, Refused, holder_of
 from gpupool.policies.tiers import awake_bytes
 from gpupool.services.changes import Changes
-from gpupool.services.claims import ClaimNumbers, claim_portions, instance_holder, lock_devices
+from gpupool.services.claims import ClaimNumbers, claim_portions, lock_devices
 from gpupool.services.engines import why_switched_off
 from gpupool.services.instances import lock_instance, move
 from tenants.actor import Actor
@@ -88,7 +88,7 @@ def plan_claim(instance_id: UUID, *device_ids: UUID) -> ClaimPlan | Refused:
     portions = {device.pk: portion for device, portion in portions_of(instance, devices, device_ids)}
     labels = {device.pk: device.stable_id for device in devices}
     node = devices[0].node
-    return ClaimPlan(instance_holder(instance), node.pk, node.boot_id, portions, labels)
+    return ClaimPlan(holder_of(instance.pk), node.pk, node.boot_id, portions, labels)
 
 
 def _with_host(instance: Instance, device_ids: Sequence[UUID]) -> list[UUID]:

@@ -11,10 +11,10 @@ from django.db import transaction
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, Instance, InstanceDesire, Lease
-from gpupool.policies.lease import Portion, Refused, decide_portion
+from gpupool.policies.lease import Portion, Refused, decide_portion, holder_of
 from gpupool.policies.tiers import asleep_bytes
 from gpupool.services.changes import Changes
-from gpupool.services.claims import instance_holder, lock_devices, release
+from gpupool.services.claims import lock_devices, release
 from gpupool.services.instances import lock_instance
 from gpupool.services.placing import portions_of
 from tenants.actor import Actor
@@ -76,7 +76,7 @@ def claim_again(instance_id: UUID, *, actor: Actor, fence: Fence | None = None) 
 def _own(instance: Instance) -> list[Lease]:
     """Its portions of the devices that it runs on; the host's memory beside them stays claimed while it sleeps."""
     rows = Lease.objects.filter(
-        holder=instance_holder(instance), released_at__isnull=True, device__kind=instance.version.device_kind
+        holder=holder_of(instance.pk), released_at__isnull=True, device__kind=instance.version.device_kind
     )
     return list(rows.select_related("device").order_by("pk"))
 

@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from gpupool.models import Instance, Lease
+from gpupool.policies.lease import INSTANCE_PREFIX
 from tenants.services.showback import HOUR, InstanceTime, last_reported_hour, report_gpu_seconds
 
 SETTLING: Final = timedelta(hours=2)
@@ -14,8 +15,6 @@ SETTLING: Final = timedelta(hours=2)
 
 LOOK_BACK: Final = timedelta(days=31)
 """Furthest back that hours which nobody reported (no worker ran) are made up for."""
-
-_HOLDER: Final = "instance:"
 
 
 def report_instance_hours(*, now: datetime) -> int:
@@ -42,9 +41,9 @@ def _times(since: datetime, now: datetime) -> list[InstanceTime]:
     """Instances that held a claim at any time since, with the whole time that they held one."""
     leases: dict[UUID, list[Lease]] = {}
     for lease in Lease.objects.filter(
-        Q(released_at__isnull=True) | Q(released_at__gt=since), claimed_at__lt=now, holder__startswith=_HOLDER
+        Q(released_at__isnull=True) | Q(released_at__gt=since), claimed_at__lt=now, holder__startswith=INSTANCE_PREFIX
     ).select_related("device"):
-        leases.setdefault(UUID(lease.holder.removeprefix(_HOLDER)), []).append(lease)
+        leases.setdefault(UUID(lease.holder.removeprefix(INSTANCE_PREFIX)), []).append(lease)
     times: list[InstanceTime] = []
     for instance in Instance.objects.filter(pk__in=leases).select_related("version__model"):
         held = leases[instance.pk]

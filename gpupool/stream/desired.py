@@ -10,6 +10,7 @@ from core.epochs import Section, current_epoch
 from gpupool.engines.registry import engines
 from gpupool.models import DeviceEvent, Instance, InstanceDesire, InstanceState, Lease, ModelVersion
 from gpupool.policies.instance import UP, State
+from gpupool.policies.lease import holder_of
 from gpupool.policies.tenant_switch import Binding, sign, switch_key
 from gpupool.policies.tiers import awake_bytes
 from gpupool.reads.healing import device_actions
@@ -30,12 +31,12 @@ def read_desired(node_id: UUID, orphans: Iterable[InstanceFact] = ()) -> Desired
         .select_related("version", "node")
         .order_by("pk")
     )
-    holders = [f"instance:{instance.pk}" for instance in instances]
+    holders = [holder_of(instance.pk) for instance in instances]
     claims: dict[str, list[Lease]] = {}
     held = Lease.objects.filter(holder__in=holders, released_at__isnull=True).select_related("device")
     for lease in held.order_by("pk"):
         claims.setdefault(lease.holder, []).append(lease)
-    rows = [_row(instance, claims.get(f"instance:{instance.pk}", [])) for instance in instances]
+    rows = [_row(instance, claims.get(holder_of(instance.pk), [])) for instance in instances]
     known = {row.instance_id for row in rows}
     rows += [_stop_row(fact) for fact in orphans if fact.instance_id not in known]
     return Desired(
