@@ -5,7 +5,7 @@ holds, and nothing at all in a dry run, which makes the same checks and says wha
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from gpupool.agent.tools import run_tool
 from gpupool.discovery.base import Device
 from gpupool.discovery.tools import ToolFailed
 from gpupool.policies.remedy import LIMIT_POWER, RESETS, Remedy
-from gpupool.stream.messages import ActionFact, DeviceAction
+from gpupool.stream.messages import ActionFact, DesiredInstance, DeviceAction
 
 log = structlog.get_logger(__name__)
 
@@ -56,16 +56,16 @@ class ActionRunner:
         *,
         path: Path,
         devices: Callable[[], Sequence[Device]],
-        owners: Callable[[], Mapping[int, UUID]],
+        running: Callable[[], Iterable[tuple[DesiredInstance, Sequence[int]]]],
         on_change: Callable[[], None],
         reboot_command: Sequence[str],
         clock: Clock,
         patience: Patience | None = None,
     ) -> None:
-        """`path` is a file that holds how actions ended, across restarts of the agent; `owners` says which instance of
-        ours a process belongs to.
+        """`path` is a file that holds how actions ended, across restarts of the agent; `running` are this node's own
+        engines, each with its processes: a driver need not list them.
         """
-        self._path, self._devices, self._owners, self._on_change = path, devices, owners, on_change
+        self._path, self._devices, self._running, self._on_change = path, devices, running, on_change
         self._reboot_command, self._clock, self._patience = tuple(reboot_command), clock, patience or Patience()
         self._wanted: list[DeviceAction] = []
         self._facts: dict[UUID, ActionFact] = {}
@@ -177,6 +177,8 @@ class ActionRunner:
             holder = next(iter(device.processes), None)
             if device.kind == "gpu" and holder is not None:
                 raise CannotAct(f"Process {holder.pid} ({holder.name or 'unknown'}) uses {device.stable_id}.")
+        for engine, _ in self._running():
+            raise CannotAct(f"Instance {engine.instance_id} still runs on this node.")
         said = " ".join(self._reboot_command)
         if row.dry_run:
             return f"No process uses a GPU; it would run: {said}"
@@ -194,7 +196,7 @@ class ActionRunner:
         """Our processes end by their instances' rows; here it is seen that they and their memory are gone."""
         last = "It cannot be seen what is in use there."
         async for device in self._watched(row):
-            ours = [process.pid for process in device.processes if process.pid in self._owners()]
+            ours = self._ours_on(device)
             if ours:
                 last = f"Our processes {', '.join(map(str, ours))} are still on it."
                 continue
@@ -208,8 +210,7 @@ class ActionRunner:
         raise CannotAct(last)
 
     async def _clear_cache(self, row: DeviceAction) -> str:
-        ours = [process.pid for process in self._device(row).processes if process.pid in self._owners()]
-        return f"{signal_listeners(ours)} processes were asked to empty their caches."
+        return f"{signal_listeners(self._ours_on(self._device(row)))} processes were asked to empty their caches."
 
     async def _limit_power(self, row: DeviceAction) -> str:
         """What runs on the device runs on, slower; the driver refuses what the device cannot be set to."""
@@ -229,11 +230,24 @@ class ActionRunner:
         """Raises CannotAct where a process, ours or not, does not leave the device in time."""
         last = ""
         async for device in self._watched(row):
-            holder = next(iter(device.processes), None)
-            if holder is None:
+            last = self._who_holds(device)
+            if not last:
                 return
-            last = f"Process {holder.pid} ({holder.name or 'unknown'}) still holds it."
         raise CannotAct(last)
+
+    def _who_holds(self, device: Device) -> str:
+        """By what its driver lists and by what runs here, in a sentence; empty where nobody does."""
+        for holder in device.processes:
+            return f"Process {holder.pid} ({holder.name or 'unknown'}) still holds it."
+        for engine, _ in self._running():
+            if device.stable_id in engine.device_ids:
+                return f"Instance {engine.instance_id} still runs on it."
+        return ""
+
+    def _ours_on(self, device: Device) -> list[int]:
+        """Processes of our engines, of those that its driver lists."""
+        ours = {pid for _, pids in self._running() for pid in pids}
+        return [process.pid for process in device.processes if process.pid in ours]
 
     async def _watched(self, row: DeviceAction) -> AsyncIterator[Device]:
         """The device as it is seen now, again and again while there is patience for processes that are ending."""

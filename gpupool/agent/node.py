@@ -118,7 +118,7 @@ class NodeAgent:
         self._actions = ActionRunner(
             path=self._state.path / "actions.json",
             devices=self._devices,
-            owners=self._supervisor.owners,
+            running=self._supervisor.running,
             on_change=self._changed.set,
             reboot_command=settings.reboot_command,
             clock=self._clock,
@@ -293,7 +293,7 @@ class NodeAgent:
 
     def _hello(self) -> Hello:
         self._events.retell()
-        facts = {"os": platform.system(), "kernel": platform.release(), "cpu": cpu_model()}
+        facts = _made_up_facts() if self._settings.simulated else _machine_facts()
         reasons = [inventory.reason for inventory in self._inventories.values() if inventory.reason]
         if reasons and not any(device.kind == "gpu" for device in self._devices()):
             facts["no_gpu_reason"] = " ".join(reasons)
@@ -332,6 +332,15 @@ class NodeAgent:
                 device = msgspec.structs.replace(device, memory_used_bytes=engines.get(device.stable_id, 0))
             devices.append(device)
         return device_facts(devices, owners)
+
+
+def _machine_facts() -> dict[str, str]:
+    return {"os": platform.system(), "kernel": platform.release(), "cpu": cpu_model()}
+
+
+def _made_up_facts() -> dict[str, str]:
+    """Not those of the machine that the simulation runs on."""
+    return dict.fromkeys(("os", "kernel", "cpu"), "simulated")
 
 
 def bind_host(address: str) -> str:

@@ -14,7 +14,7 @@ from core.clock import SystemClock
 from gpupool.agent import actions
 from gpupool.agent.actions import ActionRunner, Patience
 from gpupool.discovery.base import Device, DeviceProcess
-from gpupool.stream.messages import ActionFact, DeviceAction
+from gpupool.stream.messages import ActionFact, DesiredInstance, DeviceAction
 from tests.waiting import wait_until
 
 GIB = 1 << 30
@@ -58,14 +58,23 @@ def an_action(action: str, *, stable_id: str = "GPU-1", dry_run: bool = False) -
     return DeviceAction(action_id=uuid4(), action=action, stable_id=stable_id, dry_run=dry_run)
 
 
+def an_engine(*device_ids: str, pid: int = 11) -> tuple[DesiredInstance, list[int]]:
+    row = DesiredInstance(
+        instance_id=OURS, state="running", lease_id=1, fencing_token=1, device_ids=list(device_ids), memory_bytes=GIB,
+        engine="vllm", served_name="m", artefact_uri="file:///m", engine_args={},
+    )  # fmt: skip
+    return row, [pid]
+
+
 class Node:
     def __init__(self, folder: Path, *devices: Device, reboot: str = "true") -> None:
         self.devices = list(devices)
+        self.running: list[tuple[DesiredInstance, list[int]]] = []
         self.told = asyncio.Event()
         self.runner = ActionRunner(
             path=folder / "actions.json",
             devices=lambda: self.devices,
-            owners=lambda: {11: OURS},
+            running=lambda: self.running,
             on_change=self.told.set,
             reboot_command=(reboot,),
             clock=SystemClock(),
@@ -168,6 +177,22 @@ async def test_a_node_with_a_process_on_a_gpu_is_not_restarted(tmp_path: Path) -
     assert (fact.state, fact.outcome) == ("failed", "Process 99 (unknown) uses GPU-1.")
 
 
+async def test_an_engine_that_the_driver_does_not_list_still_holds_its_device_and_its_node(
+    tmp_path: Path, smi: Path
+) -> None:
+    mark = tmp_path / "restarted"
+    async with a_node(tmp_path, a_gpu(), reboot=str(mark)) as node:
+        node.running = [an_engine("GPU-2")]
+        assert (await node.end_of(an_action("reset", dry_run=True))).state == "dry_run"  # it is on another one
+        node.running = [an_engine("GPU-1")]
+        reset = await node.end_of(an_action("reset"))
+        reboot = await node.end_of(an_action("reboot", stable_id=""))
+    assert (reset.state, reset.outcome) == ("failed", f"Instance {OURS} still runs on it.")
+    assert (reboot.state, reboot.outcome) == ("failed", f"Instance {OURS} still runs on this node.")
+    assert said(smi) == ""
+    assert not mark.exists()
+
+
 async def test_a_restart_is_told_before_it_and_never_called_done_by_the_agent(tmp_path: Path) -> None:
     command, mark = tmp_path / "restart", tmp_path / "restarted"
     command.write_text(f"#!/bin/sh\ntouch {mark}\n")
@@ -203,6 +228,7 @@ async def test_a_defect_fails_an_action_and_does_not_end_the_agent(tmp_path: Pat
 async def test_memory_is_seen_to_return_and_other_peoples_is_left_alone(tmp_path: Path) -> None:
     theirs = DeviceProcess(pid=99, memory_bytes=4 * GIB)
     async with a_node(tmp_path, a_gpu(theirs, memory_used_bytes=4 * GIB + 5)) as node:
+        node.running = [an_engine("GPU-1")]
         done = await node.end_of(an_action("end_processes"))
         assert done.state == "done"
         node.devices = [a_gpu(theirs, memory_used_bytes=9 * GIB)]
@@ -223,6 +249,7 @@ async def test_caches_are_emptied_by_our_own_processes_alone(tmp_path: Path, mon
 
     monkeypatch.setattr(actions, "signal_listeners", ask)
     async with a_node(tmp_path, a_gpu(DeviceProcess(pid=11), DeviceProcess(pid=99))) as node:
+        node.running = [an_engine("GPU-1")]
         fact = await node.end_of(an_action("clear_cache"))
     assert (fact.state, asked) == ("done", [11])
 

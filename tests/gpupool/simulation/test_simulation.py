@@ -238,6 +238,7 @@ async def test_no_action_on_made_up_devices_ever_reaches_this_machine(
         port_first=free_port(), port_count=8, simulated=True, boot_id="one",
     )  # fmt: skip
     agent = NodeAgent(settings, [devices_of()], launcher=SimulatedLauncher())
+    assert set(agent._hello().facts.values()) == {"simulated"}  # no word of this machine's processor either
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
     reboot = DeviceAction(action_id=uuid4(), action="reboot", stable_id="", dry_run=False)
