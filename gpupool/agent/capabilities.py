@@ -13,7 +13,7 @@ import yaml
 
 from gpupool.agent.facts import clean
 from gpupool.agent.isolation.cgroup import why_no_groups
-from gpupool.agent.isolation.sandbox import trial_argv
+from gpupool.agent.isolation.sandbox import MPS_PIPES, trial_argv
 from gpupool.discovery.small_files import text_of
 from gpupool.discovery.tools import ToolFailed, ask
 
@@ -24,7 +24,6 @@ OLDEST_SYSTEMD: Final = 245
 OLDEST_TOOLKIT: Final = (1, 14)
 _TOOL_SECONDS: Final = 5.0
 _MOST_SAID: Final = 4096
-_MPS_PIPES: Final = "tmp/nvidia-mps"
 _VERSION: Final = re.compile(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _LONGEST_KIND: Final = 200
 
@@ -104,7 +103,7 @@ async def gvisor(run: Run, which: Callable[[str], str | None]) -> dict[str, Any]
 
 def mps(root: Path, environ: Mapping[str, str], which: Callable[[str], str | None]) -> dict[str, Any]:
     """A control daemon that runs: clients find it by its pipe folder."""
-    folder = environ.get("CUDA_MPS_PIPE_DIRECTORY") or f"/{_MPS_PIPES}"
+    folder = environ.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES
     if (root / folder.lstrip("/") / "control").exists():
         return has(pipe_directory=folder)
     if which("nvidia-cuda-mps-control") is None:

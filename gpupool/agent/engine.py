@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import gpupool
 from gpupool.agent import artefacts
 from gpupool.agent.isolation.launcher import NO_ISOLATION, CannotIsolate, Command, Isolator
 from gpupool.agent.listening import shim_path
 from gpupool.agent.probe import ProbeFailed, ask
 from gpupool.agent.processes import EngineProcess, clean_environment, start_engine
 from gpupool.agent.state import MARK_VARIABLE
+from gpupool.discovery.tools import CODE_ROOT
 from gpupool.engines.base import (
     ArtefactRefused,
     Engine,
@@ -34,7 +34,6 @@ from gpupool.stream.messages import DesiredInstance
 from gpupool.weights.headers import HeaderRefused, check_headers
 from gpupool.weights.verify import Mismatch, Unfinished, Verified, verify
 
-_CODE_ROOT: Final = Path(gpupool.__file__).resolve().parent.parent
 _CLOCK_SLACK_SECONDS: Final = 0.01
 _LOADING_POLL_SECONDS: Final = 0.1
 
@@ -155,7 +154,7 @@ def launch(
         plan = room.plan(request)
     except EngineArgumentsRefused as error:  # what only shows with the devices and the artefact at hand
         raise LaunchRefused(str(error.args[0]), retry=False) from error
-    path = shim_path(str(_CODE_ROOT)) if prepared.engine.torch else str(_CODE_ROOT)
+    path = shim_path(str(CODE_ROOT)) if prepared.engine.torch else str(CODE_ROOT)
     env = clean_environment(os.environ) | {"PYTHONPATH": path}
     if not row.isolation.get("sandbox"):  # a sandbox does not show the folder
         env |= cache

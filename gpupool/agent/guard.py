@@ -7,7 +7,7 @@ new one where there is room.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 from uuid import UUID
 
@@ -121,15 +121,7 @@ class MemoryGuard:
         share = share_of(sample)
         if share is None or share < self._rules.signal_share:
             return sample
-        return Sample(
-            engine.instance_id,
-            device,
-            engine.lease_bytes,
-            used,
-            self._declared.get(key),
-            engine.priority,
-            listens=any(listens(pid) for pid in engine.pids),
-        )
+        return replace(sample, listens=any(listens(pid) for pid in engine.pids))
 
     def _used(self, engine: Guarded, device: str) -> int | None:
         use = self._device_use(device)

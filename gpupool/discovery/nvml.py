@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-import gpupool
 from core.clock import Clock
 from gpupool.discovery.base import DeviceSource, Inventory
 from gpupool.discovery.child import ProbeChild, ProbeMissed
@@ -19,11 +18,11 @@ from gpupool.discovery.nvidia_view import as_known, device, devices, noticed, tr
 from gpupool.discovery.pci import PciGpu, pci_gpus
 from gpupool.discovery.reading import stale
 from gpupool.discovery.snapshot import diff
+from gpupool.discovery.tools import CODE_ROOT
 
 __all__ = ["NvmlSource", "device", "no_gpu_reason", "traceable_id"]
 
 _LOOK_AGAIN_SECONDS: Final = 60.0
-_CODE_ROOT: Final = str(Path(gpupool.__file__).resolve().parent.parent)
 
 _FAILURES: Final[Mapping[str, str]] = {
     "NO_BINDING": "the Python package nvidia-ml-py is not installed",
@@ -54,7 +53,7 @@ class NvmlSource:
         """`env` is the child's whole environment. `fallback` is asked while NVML does not answer."""
         self._child = ProbeChild(
             argv,
-            env={**env, "PYTHONPATH": _CODE_ROOT},
+            env={**env, "PYTHONPATH": str(CODE_ROOT)},
             clock=clock,
             deadline_seconds=deadline_seconds,
             first_deadline_seconds=first_deadline_seconds,

@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-import gpupool
 from core.clock import Clock
 from gpupool.discovery.base import Device, DeviceProcess, Inventory
 from gpupool.discovery.child import ProbeChild, ProbeMissed
@@ -18,10 +17,10 @@ from gpupool.discovery.pci import PciGpu, pci_gpus
 from gpupool.discovery.reading import stale
 from gpupool.discovery.tool_plans import PLANS
 from gpupool.discovery.tool_probe import ToolAnswer
+from gpupool.discovery.tools import CODE_ROOT
 
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _FORGET_SECONDS: Final = 150.0  # readings of a tool that has said nothing since
-_CODE_ROOT: Final = str(Path(gpupool.__file__).resolve().parent.parent)
 _MORE_PATHS: Final = ("/opt/rocm/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 
 
@@ -66,7 +65,7 @@ class ToolSource:
         self._path = path or env.get("PATH", "")
         self._child = ProbeChild(
             argv or (sys.executable, "-m", "gpupool.discovery.tool_probe", vendor, str(root)),
-            env={**env, "PATH": self._path, "PYTHONPATH": _CODE_ROOT, "LC_ALL": "C.UTF-8"},
+            env={**env, "PATH": self._path, "PYTHONPATH": str(CODE_ROOT), "LC_ALL": "C.UTF-8"},
             clock=clock,
             deadline_seconds=deadline_seconds,
             first_deadline_seconds=first_deadline_seconds,

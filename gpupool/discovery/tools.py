@@ -7,7 +7,13 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+import gpupool
+
+CODE_ROOT: Final = Path(gpupool.__file__).resolve().parent.parent
+"""The folder that has gpupool in it: what Python programs of our own find their modules by."""
 
 _MOST_BYTES: Final = 4 << 20
 _KILLED_WITHIN_SECONDS: Final = 1.0

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-import gpupool
 from gpupool.agent.isolation.cgroup import ENTER, GroupRefused, Groups, Limits
 from gpupool.agent.isolation.nodes import NodesUnknown, device_nodes
 from gpupool.agent.isolation.sandbox import (
+    MPS_PIPES,
     Room,
     artefact_mounts,
     bubblewrap_argv,
@@ -20,6 +20,7 @@ from gpupool.agent.isolation.sandbox import (
     program_paths,
     write_bundle,
 )
+from gpupool.discovery.tools import CODE_ROOT
 from gpupool.engines.base import GivenDevice
 from gpupool.policies.isolation import (
     Claimed,
@@ -34,7 +35,6 @@ from gpupool.stream.messages import DesiredInstance
 from gpupool.weights.files import UnfitFolder
 
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # the kernel's
-_PIPES: Final = "/tmp/nvidia-mps"  # noqa: S108  # the default of MPS
 
 
 class CannotIsolate(Exception):
@@ -62,7 +62,7 @@ class Isolator:
     """What one agent isolates by. By itself it has nothing, and refuses whoever asks for more."""
 
     work_dir: Path = Path("work")
-    code: Path = Path(gpupool.__file__).resolve().parent.parent
+    code: Path = CODE_ROOT
     capabilities: Callable[[], Mapping[str, Any]] = dict
     cdi_specs: Callable[[], Sequence[Mapping[str, Any]]] = list
     groups: Groups = field(default_factory=Groups)
@@ -162,7 +162,7 @@ class Isolator:
 
     def _pipes(self) -> str:
         entry = self.capabilities().get("mps")
-        return str(entry.get("pipe_directory") or _PIPES) if isinstance(entry, Mapping) else _PIPES
+        return str(entry.get("pipe_directory") or MPS_PIPES) if isinstance(entry, Mapping) else MPS_PIPES
 
 
 def host_bytes(row: DesiredInstance, devices: Sequence[GivenDevice]) -> int:

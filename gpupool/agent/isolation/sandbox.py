@@ -24,6 +24,7 @@ _SETTINGS: Final = (
     "/etc/OpenCL", "/etc/vulkan", "/etc/nvidia",
 )  # fmt: skip
 _TREES: Final = ("/sys",)
+MPS_PIPES: Final = "/tmp/nvidia-mps"  # noqa: S108  # the default of MPS
 
 
 @dataclass(frozen=True, slots=True)

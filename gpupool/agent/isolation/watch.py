@@ -11,11 +11,10 @@ from uuid import UUID
 import msgspec
 import structlog
 
-import gpupool
 from core.clock import Clock
 from gpupool.agent.isolation.nodes import NodesUnknown, device_nodes
 from gpupool.discovery.base import Noticed
-from gpupool.discovery.tools import ToolAway, ToolFailed, ask
+from gpupool.discovery.tools import CODE_ROOT, ToolAway, ToolFailed, ask
 from gpupool.engines.base import GivenDevice
 from gpupool.policies.isolation import IsolationRefused, parse_isolation, too_many_clients
 from gpupool.stream.messages import DesiredInstance
@@ -28,7 +27,6 @@ UNSEEN: Final = "unseen"
 """Kinds of events: more processes under MPS than were asked for; an instance does not see its device any more."""
 
 _DEADLINE_SECONDS: Final = 5.0
-_CODE_ROOT: Final = str(Path(gpupool.__file__).resolve().parent.parent)
 
 Running = Iterable[tuple[DesiredInstance, Sequence[int]]]
 Sight = Callable[[int, Sequence[str]], Awaitable[dict[str, str]]]
@@ -114,7 +112,7 @@ class IsolationWatch:
 
 async def look_in_child(pid: int, nodes: Sequence[str]) -> dict[str, str]:
     """In a child with a deadline: opening a device of a driver that hangs does not return."""
-    env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": _CODE_ROOT}
+    env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(CODE_ROOT)}
     argv = (sys.executable, "-m", "gpupool.agent.isolation.sight", str(pid), *nodes)
     try:
         said = (await ask(argv, env=env, seconds=_DEADLINE_SECONDS)).text
