@@ -41,7 +41,9 @@ async def wake_up(engine: Engine, port: int, *, deadline_seconds: float) -> None
     status = await _ask(engine, port, request, deadline_seconds)
     if status != 200:
         raise SleepUnclear(f"{engine.title} does not wake: it answers {request.path} with {status}.")
-    while await sleeping(engine, port, deadline_seconds=deadline_seconds):  # noqa: ASYNC110  # an engine wakes
+    while True:
+        if not await sleeping(engine, port, deadline_seconds=deadline_seconds):
+            return
         await asyncio.sleep(_POLL_SECONDS)
 
 

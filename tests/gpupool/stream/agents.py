@@ -14,7 +14,7 @@ from gpupool.stream.routing import websocket_urlpatterns
 from tests.gpupool.leases.contract import eventually
 from tests.gpupool.pool import a_device, a_hello
 
-_application = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]  # plain path() is what Channels documents
+_application = URLRouter(websocket_urlpatterns)
 _decoder = msgspec.json.Decoder(ServerMessage)
 
 
