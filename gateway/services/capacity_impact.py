@@ -43,7 +43,7 @@ def impact_of(request: AccessRequest, *, now: datetime) -> list[Impact]:
     """For each model that the request is about; of a limit on all models, those that the tenant may use."""
     grants = _grants(now)
     names = _models(request, grants)
-    endpoints = list_ready_endpoints()
+    endpoints = [each for each in list_ready_endpoints() if each.tenant_id in (None, request.tenant_id)]
     limits = list(
         Limit.objects.filter(Q(metric="concurrency") | Q(metric="tokens"), tenant__isnull=False, key__isnull=True)
     )

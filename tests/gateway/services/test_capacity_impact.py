@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from gateway.policies.capacity import Impact, Load, Promise, Verdict, impact
 from gateway.services.capacity_impact import impact_of
-from gpupool.models import Instance
+from gpupool.models import Instance, ModelVersion
 from tenants.actor import SYSTEM
 from tenants.models import PlatformRole, Tenant, UsageHour, UsageMinute
 from tenants.services.grants import grant_model
@@ -102,6 +102,17 @@ def test_a_request_for_a_limit_replaces_the_one_there_is(shared: tuple[Tenant, T
     more = request_limit(has, metric="tokens", window="minute", amount=12_000, reason="x", actor=SYSTEM)
     found = of(impact_of(more, now=timezone.now()), "large")
     assert (found.before.tokens_per_second, found.after.tokens_per_second) == (100.0, 200.0)
+
+
+@pytest.mark.django_db
+def test_instances_of_one_tenant_alone_are_no_room_for_others(shared: tuple[Tenant, Tenant]) -> None:
+    has, asks = shared
+    own = make_instance(ModelVersion.objects.get(model__name="large"), port=2)
+    Instance.objects.filter(pk=own.pk).update(slots=100, tenant_id=has.pk)
+    request = request_model(asks, model="large", reason="x", actor=SYSTEM)
+    assert of(impact_of(request, now=timezone.now()), "large").load.slots == 8
+    more = request_limit(has, metric="concurrency", window="standing", amount=8, reason="x", actor=SYSTEM)
+    assert of(impact_of(more, now=timezone.now()), "large").load.slots == 108
 
 
 @pytest.mark.django_db
