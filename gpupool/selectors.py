@@ -90,7 +90,8 @@ def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
     aliases: dict[UUID, list[str]] = {}
     for name, model_id in ModelAlias.objects.filter(model__in=found).order_by("name").values_list("name", "model_id"):
         aliases.setdefault(model_id, []).append(name)
-    for version in versions.annotate(has_attached=Exists(attached)):
+    read = versions.only("model_id", "tenant_id", "engine", "engine_args", "artefact_uri")  # no manifests, no cards
+    for version in read.annotate(has_attached=Exists(attached)):
         # How an engine was started that somebody else started is not in the catalogue.
         foreign = version.has_attached or not version.artefact_uri
         tokens = None if foreign else _context_tokens(version.engine, version.engine_args)
@@ -113,17 +114,12 @@ def _entry(model: Model, aliases: Iterable[str], contexts: Collection[tuple[UUID
         longest_context_tokens=_longest(shared),
         own_contexts=tuple((one, _shortest(both), _longest(both)) for one, both in theirs.items()),
         aliases=tuple(aliases),
-        only_tenants=_only(owners),
+        only_tenants=frozenset(() if None in owners else own),
     )
 
 
 def _shortest(contexts: Collection[int | None]) -> int | None:
     return min((tokens for tokens in contexts if tokens is not None), default=None)
-
-
-def _only(owners: Collection[UUID | None]) -> frozenset[UUID]:
-    named = frozenset(owner for owner in owners if owner is not None)
-    return named if len(named) == len(owners) else frozenset()
 
 
 def _longest(contexts: Collection[int | None]) -> int | None:
@@ -170,13 +166,14 @@ def _serving() -> QuerySet[Instance]:
         )
         .exclude(host="")
         .select_related("version__model")
+        .defer("version__manifest", "version__card", "version__checks")  # nothing of them goes to relays
         .order_by("pk")
     )
 
 
 def _endpoint(instance: Instance) -> ReadyEndpoint:
     assert instance.port is not None
-    caps = [cap for cap in (instance.concurrency_cap, instance.guard_cap) if cap is not None]
+    cap = min((cap for cap in (instance.concurrency_cap, instance.guard_cap) if cap is not None), default=None)
     firm = instance.guard_cap is not None or settings.GATEHOUSE.mode_caps_firm
     return ReadyEndpoint(
         instance_id=instance.pk,
@@ -189,10 +186,10 @@ def _endpoint(instance: Instance) -> ReadyEndpoint:
         base_path=instance.base_path,
         served_name=instance.version.served_name,
         authorization=engine_authorization(instance.credential_variable),
-        slots=_slots(instance.slots, min(caps, default=None), firm=firm),
+        slots=_slots(instance.slots, cap, firm=firm),
         tls=instance.tls,
-        cap=min(caps, default=None),
-        cap_firm=bool(caps) and firm,
+        cap=cap,
+        cap_firm=cap is not None and firm,
         tenant_id=instance.tenant_id or instance.version.tenant_id,
     )
 
