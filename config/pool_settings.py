@@ -146,8 +146,8 @@ class PoolSettings:
     )
     mode_caps_firm: bool = setting(
         "GATEHOUSE_MODE_CAPS_FIRM",
-        "Whether an instance never gets more requests at once than its memory mode allows, so that clients are told "
-        "503; else those below their cap are only preferred.",
+        "Whether a relay sends an instance no more requests at once than its share of what its memory mode allows, so "
+        "that clients are told 503; else those below their cap are only preferred.",
         default=False,
     )
     mode_full_cap: int = setting(
