@@ -16,6 +16,7 @@ from gpupool.models import (
     NodeState,
     VersionState,
 )
+from gpupool.models.catalog import PAPERS
 from gpupool.policies.instance import COMING_OR_UP, State
 from gpupool.policies.reconcile import InstanceView, NodeView, VersionView, World
 from gpupool.reads.placement import need_of, read_devices, read_quotas, read_reservations
@@ -43,8 +44,10 @@ def read_world(
     while one that came online in between was merely not looked at yet.
     """
     instances = list(Instance.objects.filter(attached=False).exclude(state=InstanceState.STOPPED).order_by("pk"))
-    versions = ModelVersion.objects.select_related("model").filter(
-        Q(replicas__gt=0) | Q(pk__in={instance.version_id for instance in instances})
+    versions = (
+        ModelVersion.objects.select_related("model")
+        .defer(*PAPERS)
+        .filter(Q(replicas__gt=0) | Q(pk__in={instance.version_id for instance in instances}))
     )
     placed = Counter(
         instance.version_id

@@ -1,5 +1,7 @@
 """The catalogue: models by the name that applications use, and their versions."""
 
+from typing import Final
+
 from django.core.exceptions import ValidationError
 from django.db import models
 
@@ -39,6 +41,11 @@ class VersionState(models.TextChoices):
     ADMITTED = "admitted", "Admitted"
     SERVING = "serving", "Serving"
     RETIRED = "retired", "Retired"
+
+
+PAPERS: Final = ("manifest", "card", "checks")
+PAPERS_OF_VERSION: Final = tuple(f"version__{name}" for name in PAPERS)
+"""Large, and for admission and pages alone: whoever looks every second defers them."""
 
 
 class ModelVersion(TimeOrderedModel):

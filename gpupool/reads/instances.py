@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db.models import Q, Sum
 
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, NodeState, VersionState
+from gpupool.models.catalog import PAPERS_OF_VERSION
 from gpupool.policies.asleep_pool import Pooled, PoolRules, Waiting, reuse_ratio
 from gpupool.policies.instance import UP, State
 from gpupool.policies.lease import holder_of
@@ -34,7 +35,8 @@ def read_pool() -> PoolWorld:
     """Every instance that a tenant acquired, and every one that waits to wake."""
     asked = Q(pooled=True) | Q(desire=InstanceDesire.RUNNING, lease_id__isnull=False)
     rows = Instance.objects.filter(asked, attached=False).exclude(state=InstanceState.STOPPED)
-    instances = list(rows.exclude(desire=InstanceDesire.STOPPED).select_related("version").order_by("pk"))
+    rows = rows.exclude(desire=InstanceDesire.STOPPED).select_related("version").defer(*PAPERS_OF_VERSION)
+    instances = list(rows.order_by("pk"))
     leases = _leases(instances)
     own = {one.pk: [lease for lease in leases.get(one.pk, []) if _is_own(one, lease)] for one in instances}
     waiting = [

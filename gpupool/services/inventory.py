@@ -13,6 +13,7 @@ from django.utils import timezone
 from core.epochs import Section
 from core.ids import uuid7
 from gpupool.models import Instance, InstanceDesire, InstanceState, Lease, Node, NodeState
+from gpupool.models.catalog import PAPERS_OF_VERSION
 from gpupool.policies.instance import HOLDS_PROCESS, IllegalTransition, State, held_back, observed_target
 from gpupool.policies.lease import instance_in
 from gpupool.services.changes import Changes
@@ -126,7 +127,8 @@ def _end_last_boot(node: Node, reported: Sequence[InstanceFact], *, actor: Actor
 
 def _locked_instances(node: Node) -> list[Instance]:
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("version__model")
-    found = list(rows.filter(node=node).exclude(state=InstanceState.STOPPED).order_by("pk"))
+    rows = rows.filter(node=node).exclude(state=InstanceState.STOPPED).defer(*PAPERS_OF_VERSION)
+    found = list(rows.order_by("pk"))
     for instance in found:
         instance.node = node  # read already: joined to each report's rows it costs as much as these
     return found

@@ -9,6 +9,7 @@ from django.db import transaction
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Instance, InstanceDesire, InstanceState, MemoryMode, VersionState
+from gpupool.models.catalog import PAPERS_OF_VERSION
 from gpupool.policies.memory_mode import Mode, Rules, Verdict, decide
 from gpupool.services.changes import Changes
 from tenants.actor import Actor
@@ -32,7 +33,7 @@ def set_memory_modes(*, actor: Actor, fence: Fence | None = None) -> int:
     rows = Instance.objects.select_related("version__model").filter(
         state=InstanceState.READY, desire=InstanceDesire.RUNNING
     )
-    serving = list(rows.order_by("pk"))
+    serving = list(rows.defer(*PAPERS_OF_VERSION).order_by("pk"))
     rules = mode_rules()
     # What takes everybody's requests: one of another tenant's, or of a version that serves no more, relieves nobody.
     on_cpu = {
