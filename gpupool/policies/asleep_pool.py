@@ -172,6 +172,7 @@ def keep_pool(
     for one in pooled:
         for device in one.device_ids if one.state == State.ASLEEP and not one.wanted else ():
             by_device.setdefault(device, []).append(one)
-    ended = {pk for asleep in by_device.values() for pk in evicted(asleep, most=rules.asleep_per_device)}
-    reason = f"More than {rules.asleep_per_device} slept on its device, and of the least important it was used the longest ago."
+    most = rules.asleep_per_device
+    ended = {pk for asleep in by_device.values() for pk in evicted(asleep, most=most)}
+    reason = f"More than {most} slept on its device, and of the least important it was used the longest ago."
     return actions + [End(one.instance_id, reason) for one in pooled if one.instance_id in ended]

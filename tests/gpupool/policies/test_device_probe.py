@@ -33,7 +33,9 @@ def test_a_device_speaks_against_its_instance_while_the_engine_answers(reading: 
 
 
 def test_readings_are_told_in_words_and_unknown_ones_are_left_out() -> None:
-    known = DeviceReading("gpu-0", temperature_celsius=61, utilization=0.42, memory_bytes=80 << 30, memory_used_bytes=7 << 20)
+    known = DeviceReading(
+        "gpu-0", temperature_celsius=61, utilization=0.42, memory_bytes=80 << 30, memory_used_bytes=7 << 20
+    )
     assert described(known) == "61 °C, 42% in use, 7.0 MiB of 80.0 GiB used"
     assert described(DeviceReading("gpu-0", memory_used_bytes=7)) == "7 B used"
     assert described(DeviceReading("gpu-0")) == "nothing known"
