@@ -15,6 +15,7 @@ MEMORY_TYPES: Final = (
     (2, "memory that CPU and GPU have in common"),
     (3, "shared"),
 )
+_OF_DATA_SHEETS: Final = "From data sheets: not measured on this device; null where none is known."
 
 
 class MemoryRegionViewSerializer(serializers.Serializer[Any]):
@@ -40,7 +41,13 @@ class ResourceViewSerializer(serializers.Serializer[Any]):
     tensor_cores = serializers.BooleanField(allow_null=True)
     precisions = serializers.ListField(child=serializers.CharField())
     compute_units = serializers.IntegerField(allow_null=True)
-    peak_tflops = serializers.FloatField(allow_null=True)
+    peak_tflops = serializers.FloatField(allow_null=True, help_text=f"Dense, at half precision. {_OF_DATA_SHEETS}")
+    memory_bandwidth = serializers.FloatField(
+        allow_null=True, help_text=f"Bytes a second of its own memory. {_OF_DATA_SHEETS}"
+    )
+    link_bandwidth = serializers.FloatField(
+        allow_null=True, help_text=f"Bytes a second to all its peers together, both directions. {_OF_DATA_SHEETS}"
+    )
 
 
 @extend_schema_field(ResourceViewSerializer(allow_null=True))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gpupool.discovery.base import Device
 from gpupool.discovery.gpu_catalogue import product
 from gpupool.discovery.memory_classes import gpu_regions
-from gpupool.discovery.reading import Reading, device_of
+from gpupool.discovery.reading import Reading, device_of, part_of
 
 _PARTS: Final = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 _CPX: Final = "CPX"
@@ -87,11 +87,7 @@ def _divided(group: Sequence[Reading], mode: str, count: int, node_id: str) -> I
             traceable_id=f"{whole.traceable_id}.p{number}",
             tags=(*(f"{tag}-{mode}" for tag in whole.tags[-1:]),),
             regions=tuple(replace(region, base=base) for region in gpu_regions(whole.name, each)),
-            capability=replace(
-                whole.capability,
-                compute_units=_each(whole.capability.compute_units, count),
-                peak_tflops=None if whole.capability.peak_tflops is None else whole.capability.peak_tflops / count,
-            ),
+            capability=part_of(whole.capability, count),
             links=(),
             processes=() if reading is None else reading.processes,
             telemetry={} if reading is None else reading.telemetry,
@@ -131,10 +127,6 @@ def _used(reading: Reading | None, each: int | None) -> int | None:
     if reading is None or reading.memory_used_bytes is None:
         return None
     return None if each is not None and reading.memory_used_bytes > each else reading.memory_used_bytes
-
-
-def _each(units: int | None, count: int) -> int | None:
-    return None if units is None else units // count
 
 
 def _with_modes(device: Device, mode: str, group: Sequence[Reading]) -> Device:

@@ -50,7 +50,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device can compute."""
+    """What a device can compute. Speeds are those of data sheets: none is measured on the device."""
 
     architecture: str = ""  # hopper, ampere, gfx942, xe-hpc, x86_64
     compute_capability: str = ""  # NVIDIA's, 9.0
@@ -58,6 +58,8 @@ class Capability(msgspec.Struct, frozen=True, kw_only=True):
     tensor_cores: bool | None = None
     compute_units: int | None = None  # SMs, CUs, Xe cores, cores
     peak_tflops: float | None = None  # dense, at half precision, of the catalogue
+    memory_bandwidth: float | None = None  # bytes a second of its own memory, of the catalogue
+    link_bandwidth: float | None = None  # bytes a second to all peers together, both directions, of the catalogue
 
 
 class DeviceProcess(msgspec.Struct, frozen=True, kw_only=True):

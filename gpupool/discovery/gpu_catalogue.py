@@ -147,6 +147,8 @@ def capability(name: str, architecture: str, compute_units: int | None) -> Capab
         tensor_cores=matrix_cores,
         compute_units=compute_units if compute_units is not None else known.compute_units if known else None,
         peak_tflops=None if known is None else known.peak_tflops,
+        memory_bandwidth=None if known is None else known.memory_bandwidth,
+        link_bandwidth=None if known is None else known.link_bandwidth,
     )
 
 

@@ -13,7 +13,7 @@ from gpupool.discovery import intel_gpu_top, intel_sysfs, xpu_smi
 from gpupool.discovery.base import Device, Link
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of
 from gpupool.discovery.memory_classes import gpu_regions
-from gpupool.discovery.reading import Reading, device_of, filled, joined, named_links
+from gpupool.discovery.reading import Reading, device_of, filled, joined, named_links, part_of
 from gpupool.discovery.tool_source import Told, ToolSource
 from gpupool.discovery.topology import Matrix, matrix, with_pcie
 
@@ -67,7 +67,6 @@ def _devices(reading: Reading, told: Told, node_id: str, before: int) -> Iterato
         tile.number: tile for tile in xpu_smi.tiles(told.outputs, -1 if reading.index is None else reading.index)
     }
     each = reading.memory_bytes // count
-    units, peak = device.capability.compute_units, device.capability.peak_tflops
     for number in range(count):
         tile = told_tiles.get(number)
         yield replace(
@@ -83,11 +82,7 @@ def _devices(reading: Reading, told: Told, node_id: str, before: int) -> Iterato
             partition_of=device.stable_id,
             traceable_id=f"{device.traceable_id}.t{number}",
             regions=tuple(replace(region, base=each * number) for region in gpu_regions(device.name, each)),
-            capability=replace(
-                device.capability,
-                compute_units=None if units is None else units // count,
-                peak_tflops=None if peak is None else peak / count,
-            ),
+            capability=part_of(device.capability, count),
             links=(),
             telemetry={} if tile is None else tile.telemetry,
             facts={**device.facts, "tile": str(number), "tiles": str(count)},

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gpupool.discovery.base import Device, DeviceProcess, Link
+from gpupool.discovery.base import Capability, Device, DeviceProcess, Link
 from gpupool.discovery.gpu_catalogue import capability, name_of, tags
 from gpupool.discovery.memory_classes import gpu_regions
 
@@ -127,6 +127,17 @@ def device_of(reading: Reading, node_id: str) -> Device:
         links=reading.links,
         processes=reading.processes,
         telemetry=reading.telemetry,
+    )
+
+
+def part_of(whole: Capability, count: int) -> Capability:
+    """What one of `count` equal parts computes. How fast it reaches others, no data sheet tells."""
+    return replace(
+        whole,
+        compute_units=None if whole.compute_units is None else whole.compute_units // count,
+        peak_tflops=None if whole.peak_tflops is None else whole.peak_tflops / count,
+        memory_bandwidth=None if whole.memory_bandwidth is None else whole.memory_bandwidth / count,
+        link_bandwidth=None,
     )
 
 

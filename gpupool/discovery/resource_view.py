@@ -38,7 +38,9 @@ class GPUResourceView(msgspec.Struct, frozen=True, kw_only=True):
     tensor_cores: bool | None
     precisions: list[str]
     compute_units: int | None
-    peak_tflops: float | None
+    peak_tflops: float | None  # this and the bandwidths are of data sheets, not measured
+    memory_bandwidth: float | None  # bytes a second
+    link_bandwidth: float | None  # bytes a second to all peers together, both directions
 
 
 def view(device: Device) -> GPUResourceView:
@@ -73,6 +75,8 @@ def _view(stable_id: str, vendor: str, regions: Iterable[MemoryRegion], capabili
         precisions=sorted(capability.precisions),
         compute_units=capability.compute_units,
         peak_tflops=capability.peak_tflops,
+        memory_bandwidth=capability.memory_bandwidth,
+        link_bandwidth=capability.link_bandwidth,
     )
 
 

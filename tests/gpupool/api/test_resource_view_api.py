@@ -17,7 +17,10 @@ GIB = 1 << 30
 @pytest.mark.shows("R13", "R14")
 def test_a_devices_memories_are_numbered_and_masked_and_one_that_says_nonsense_has_none() -> None:
     node = an_online_node(a_device("gpu-0"), a_device("gpu-1"), a_device("gpu-2"))
-    able = Capability(precisions=frozenset({"fp16", "bf16"}), tensor_cores=True, compute_units=304)
+    able = Capability(
+        precisions=frozenset({"fp16", "bf16"}), tensor_cores=True, compute_units=304, peak_tflops=1307.4,
+        memory_bandwidth=5.3e12, link_bandwidth=896e9,
+    )  # fmt: skip
     regions = gpu_regions("AMD Instinct MI300X", 192 * GIB, 64 * GIB)
     Device.objects.filter(stable_id="gpu-0").update(
         vendor="amd",
@@ -33,6 +36,7 @@ def test_a_devices_memories_are_numbered_and_masked_and_one_that_says_nonsense_h
     assert (view["interface"], view["tensor_cores"], view["precisions"], view["compute_units"]) == (
         "hip", True, ["bf16", "fp16"], 304,
     )  # fmt: skip
+    assert (view["peak_tflops"], view["memory_bandwidth"], view["link_bandwidth"]) == (1307.4, 5.3e12, 896e9)
     assert [
         (region["mem_type"], region["mem_type_name"], region["base"], region["size"], region["access"])
         for region in view["regions"]

@@ -7,6 +7,7 @@ import pytest
 from gpupool.discovery import amd, amd_exporter, amd_smi, rocm_smi
 from gpupool.discovery.base import LinkType
 from gpupool.discovery.gpu_catalogue import capability, product, tags
+from gpupool.discovery.reading import part_of
 from gpupool.discovery.tolerant import json_in, mappings
 from gpupool.discovery.tool_source import Told
 from tests.gpupool.discovery.samples import assert_covered, read
@@ -262,3 +263,7 @@ def test_the_mi300xs_hbm_and_its_interconnect_are_two_figures() -> None:
     assert known is not None
     assert known.memory_bandwidth == 5.3e12  # HBM3: often told as 5.2 TB/s, and as if GPUs reached each other so fast
     assert known.link_bandwidth == 7 * 128e9  # seven XGMI links
+    shown = capability("AMD Instinct MI300X OAM", "gfx942", 304)
+    assert (shown.memory_bandwidth, shown.link_bandwidth) == (5.3e12, 896e9)
+    part = part_of(shown, 8)
+    assert (part.compute_units, part.memory_bandwidth, part.link_bandwidth) == (38, 5.3e12 / 8, None)
