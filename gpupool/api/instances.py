@@ -16,7 +16,7 @@ from core.api.idempotency import IdempotentCreate
 from core.api.paging import NewestFirst
 from gpupool import selectors, services
 from gpupool.api.base import PoolView
-from gpupool.api.serializers import AttachSerializer, StopSerializer
+from gpupool.api.serializers import AttachSerializer, ReasonSerializer
 from gpupool.models import Instance, InstanceState, ModelVersion
 from gpupool.policies.instance import State
 from gpupool.policies.tiers import Tier, tier_of
@@ -63,17 +63,12 @@ class AcquiredSerializer(serializers.Serializer[Any]):
     tier = serializers.ChoiceField(choices=[tier.value for tier in Tier], help_text="how near it was to serving")
 
 
-class SleepSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
+class SleepSerializer(ReasonSerializer):
     staged = serializers.BooleanField(
         required=False,
         default=False,
         help_text="end an engine that cannot sleep, and keep its weights in its node's memory",
     )
-
-
-class WakeSerializer(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
 
 
 class LatencySerializer(serializers.Serializer[Any]):
@@ -151,10 +146,10 @@ class InstanceView(PoolView, RetrieveAPIView[Instance]):
 
 
 class InstanceStopView(PoolView):
-    @extend_schema(request=StopSerializer, responses={202: InstanceSerializer})
+    @extend_schema(request=ReasonSerializer, responses={202: InstanceSerializer})
     def post(self, request: Request, instance_id: UUID) -> Response:
         """Take it out of routing, let its requests finish, stop it; an attached one is let go."""
-        values = self.parsed(StopSerializer)
+        values = self.parsed(ReasonSerializer)
         return _told(lambda: services.stop_instance(instance_id, actor=self.actor, reason=values["reason"]))
 
 
@@ -167,18 +162,18 @@ class InstanceSleepView(PoolView):
 
 
 class InstanceWakeView(PoolView):
-    @extend_schema(request=WakeSerializer, responses={202: InstanceSerializer})
+    @extend_schema(request=ReasonSerializer, responses={202: InstanceSerializer})
     def post(self, request: Request, instance_id: UUID) -> Response:
         """Let it serve again. It waits where its devices' memory is claimed by others meanwhile."""
-        values = self.parsed(WakeSerializer)
+        values = self.parsed(ReasonSerializer)
         return _told(lambda: services.wake_instance(instance_id, actor=self.actor, reason=values["reason"]))
 
 
 class InstanceReleaseView(PoolView):
-    @extend_schema(request=WakeSerializer, responses={202: InstanceSerializer})
+    @extend_schema(request=ReasonSerializer, responses={202: InstanceSerializer})
     def post(self, request: Request, instance_id: UUID) -> Response:
         """Its tenant needs it no more for now: it sleeps, and is there when it is acquired again."""
-        values = self.parsed(WakeSerializer)
+        values = self.parsed(ReasonSerializer)
         return _told(lambda: services.release_instance(instance_id, actor=self.actor, reason=values["reason"]))
 
 

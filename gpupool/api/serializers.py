@@ -55,5 +55,7 @@ class EngineSwitchSerializer(serializers.Serializer[Any]):
     enabled = serializers.BooleanField()
 
 
-class StopSerializer(serializers.Serializer[Any]):
+class ReasonSerializer(serializers.Serializer[Any]):
+    """Why an instance is stopped, put to sleep, woken or released, for the audit log and the instance itself."""
+
     reason = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
