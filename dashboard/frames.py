@@ -29,6 +29,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     devices: int
     devices_unknown: int
+    devices_simulated: int  # of the devices; figures count what runs on them, too
     memory: int | None
     reserved: int
     requests_per_second: float
@@ -140,6 +141,7 @@ def build_console_frame(*, seq: int, now: datetime) -> ConsoleFrame:
             failed=states[InstanceState.FAILED],
             devices=len(devices),
             devices_unknown=sum(device.health == "unknown" for device in devices),
+            devices_simulated=sum(device.simulated for device in devices),
             memory=sum(known) if known else None,
             reserved=sum(device.reserved for device in devices),
             requests_per_second=rates.requests_per_second,

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet
 
-from gpupool.models import Device, Node
+from gpupool.models import Device, Instance, Node
 from gpupool.models.instance import InstanceState
 
 
@@ -33,8 +33,11 @@ def list_node_devices(node_id: UUID) -> QuerySet[Device]:
 
 
 def simulated_nodes() -> str:
-    """Whether what pages show is made up: `all` nodes are simulated, `some`, or none (empty). One small query."""
+    """Whether what pages show is made up: `all` of it, `some`, or nothing (empty). Two small queries at most."""
     found = Node.objects.aggregate(nodes=Count("pk"), simulated=Count("pk", filter=Q(simulated=True)))
     if not found["simulated"]:
         return ""
-    return "all" if found["simulated"] == found["nodes"] else "some"
+    if found["simulated"] < found["nodes"]:
+        return "some"
+    # An engine that was attached has no node of ours, and its figures are real.
+    return "some" if Instance.objects.filter(attached=True).exclude(state=InstanceState.STOPPED).exists() else "all"

@@ -1,6 +1,7 @@
 """Pages say that nodes are made up, in both languages; nobody takes a simulated figure for a real one."""
 
 import re
+from http import HTTPStatus
 
 import pytest
 from django.db import connection
@@ -8,6 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from dashboard.frames import build_console_frame
 from dashboard.selectors import list_portal_models
 from gpupool import services
 from gpupool.models import Device, DeviceEvent, HealingAction, Instance, Node
@@ -38,6 +40,47 @@ def test_every_page_of_the_console_says_that_the_fleet_is_simulated(operator: Cl
     assert "Some nodes are simulated: their devices, and what runs on them, are made up." in page
     chinese = operator.get(path, headers={"accept-language": "zh-hans"}).content.decode()
     assert "部分节点为模拟节点" in chinese
+
+
+def test_beside_an_attached_engine_not_every_figure_is_made_up(operator: Client) -> None:
+    make_up("sim-1")
+    services.attach_engine("http://127.0.0.1:9", engine="vllm", model_name="m", actor=SYSTEM)
+    page = operator.get("/console/overview/").content.decode()
+    assert "Some nodes are simulated: their devices, and what runs on them, are made up." in page
+
+
+def test_the_overview_says_how_much_of_its_sums_is_simulated(operator: Client) -> None:
+    an_online_node(a_device("GPU-real"), name="real")
+    note = r'<p class="dim"\s+data-show="devices_simulated"\s*>'
+    page = operator.get("/console/overview/").content.decode()
+    assert (re.search(note, page), build_console_frame(seq=1, now=timezone.now()).figures.devices_simulated) == (
+        None,
+        0,
+    )
+    make_up("sim-1")
+    page = operator.get("/console/overview/").content.decode()
+    assert re.search(note, page)
+    assert "These figures count simulated devices, and what runs on them, like all others." in page
+    figures = build_console_frame(seq=1, now=timezone.now()).figures
+    assert (figures.devices, figures.devices_simulated) == (2, 1)
+
+
+def test_an_operator_gives_a_made_up_fleet_a_model_as_the_guide_says(operator: Client) -> None:
+    tenant("demo")
+    steps = (
+        ("/api/models/", {"name": "llama"}),
+        (
+            "/api/versions/",
+            {
+                "model": "llama", "name": "v1", "engine": "vllm", "artefact_uri": "file:///simulated/llama",
+                "memory_bytes": 20_000_000_000, "device_kind": "gpu", "replicas": 4,
+            },
+        ),
+        ("/api/tenants/demo/grants/", {"model_pattern": "llama"}),
+    )  # fmt: skip
+    for path, asked in steps:
+        answer = operator.post(path, asked, content_type="application/json")
+        assert answer.status_code == HTTPStatus.CREATED, answer.content
 
 
 def test_an_instance_of_a_simulated_node_is_marked_in_the_api(operator: Client) -> None:
