@@ -196,7 +196,7 @@ class NodeMaintenanceView(_NodeView):
 
     @extend_schema(request=MaintenanceSerializer, responses={200: NodeSerializer})
     def put(self, request: Request, node_id: UUID) -> Response:
-        """Begin or end it. What runs there moves: each instance ends once another serves elsewhere in its place."""
+        """Begin or end it. A replica that serves ends once another serves elsewhere; what tenants acquired, at once."""
         values = self.parsed(MaintenanceSerializer)
         with transaction.atomic():
             self.lock(node_id)

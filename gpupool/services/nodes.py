@@ -106,8 +106,9 @@ def set_node_cordoned(node_id: UUID, cordoned: bool, *, actor: Actor) -> Node:
 def set_node_maintenance(node_id: UUID, maintenance: bool, *, reason: str = "", actor: Actor) -> Node:
     """Take a node out of service for a while, or back: nothing new is placed there, and what runs there moves away.
 
-    Each instance ends once another serves elsewhere in its place; where there is no room, it goes on serving. Being
-    cordoned is its own matter and stays as it is. Raises Node.DoesNotExist; InvalidInput without a reason.
+    A replica that serves ends once another serves elsewhere in its place; where there is no room, it goes on serving.
+    What does not serve yet, and what tenants acquired for themselves, ends without waiting. Being cordoned is its own
+    matter and stays as it is. Raises Node.DoesNotExist; InvalidInput without a reason.
     """
     node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     reason = reason.strip()
