@@ -6,7 +6,6 @@ import platform
 import re
 import shlex
 import signal
-import ssl
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import Environment
+from config.node_tls import tls_to_web
 from core.clock import SystemClock
-from core.env import SettingsError
-from core.tls import web_context
 from gpupool.agent.exporter import exporter_fetch
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.node import NodeAgent, NodeSettings
@@ -68,7 +66,7 @@ class Command(BaseCommand):
             stop_engines_on_exit=options["stop_engines_on_exit"],
             address=environment.node_address,
             kernel_log=None if environment.kernel_log == "none" else Path(environment.kernel_log),
-            tls=_tls(environment),
+            tls=tls_to_web(environment, environment.public_web_url),
             timings=Timings(load_deadline=environment.load_deadline_seconds),
             guard_rules=GuardRules(
                 signal_share=environment.guard_signal_share,
@@ -93,13 +91,6 @@ def _command(line: str) -> tuple[str, ...]:
     if not words:
         raise CommandError("GATEHOUSE_HEALING_REBOOT_COMMAND is empty: say how this node is restarted.")
     return words
-
-
-def _tls(environment: Environment) -> ssl.SSLContext | None:
-    try:
-        return web_context(environment.node_ca_file) if environment.public_web_url.startswith("https:") else None
-    except SettingsError as error:
-        raise CommandError(f"{error}.") from error
 
 
 async def _run(node_settings: NodeSettings, memory_share: float, dcgm_url: str | None) -> None:

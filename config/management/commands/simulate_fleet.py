@@ -13,8 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
 from config.environment import Environment
-from core.env import SettingsError
-from core.tls import web_context
+from config.node_tls import tls_to_web
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.state import AgentAlreadyRuns
 from gpupool.policies.simulated import PREFIX
@@ -25,7 +24,6 @@ if TYPE_CHECKING:  # an agent's process need not load models where it has --toke
     from gpupool.services import RemovedNode
 
 T = TypeVar("T")
-
 
 _RANGES: Final = (
     ("speed", 0.01, 1000.0),
@@ -76,15 +74,11 @@ class Command(BaseCommand):
             return
         _check(options)
         web_url = options["web_url"] or environment.public_web_url
-        try:
-            tls = web_context(environment.node_ca_file) if web_url.startswith("https:") else None
-        except SettingsError as error:
-            raise CommandError(f"{error}.") from error
         fleet_settings = FleetSettings(
             kind=options["kind"],
             gpus=options["gpus"],
             web_url=web_url,
-            tls=tls,
+            tls=tls_to_web(environment, web_url),
             var_dir=environment.var_dir / "simulated",
             port_first=options["port_first"],
             speed=options["speed"],
