@@ -82,7 +82,7 @@ async def lossy(target: str, seed: int) -> AsyncIterator[str]:
                 if chance.random() < 0.2:
                     return  # the whole connection breaks
                 continue
-            await sink.send(frame)  # type: ignore[attr-defined]
+            await sink.send(frame)  # type: ignore[attr-defined]  # as above
 
     async def talk(agent: ServerConnection) -> None:
         assert agent.request is not None

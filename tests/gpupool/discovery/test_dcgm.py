@@ -41,7 +41,7 @@ def test_the_sample() -> None:
             "thermal_violation_seconds": 0.005,
             "pcie_tx_bytes_per_second": 123456,
         }
-    )  # fmt: skip  (the memory's temperature is one of DCGM's words for blank)
+    )  # the memory's temperature is one of DCGM's words for blank
     assert (part.utilization, part.telemetry) == (0.6, {})
 
 

@@ -43,7 +43,7 @@ def test_eight_a100_each_in_a_pci_domain_of_its_own() -> None:
     ]  # fmt: skip
     assert {(gpu.vendor, gpu.name, gpu.device_id) for gpu in found} == {
         ("nvidia", "GA100 [A100 SXM4 80GB]", "0x20b2"),
-    }  # fmt: skip
+    }
 
 
 def test_the_long_form_without_numbers() -> None:

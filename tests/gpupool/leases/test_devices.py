@@ -187,7 +187,7 @@ async def test_a_record_that_names_a_holder_without_a_claim_becomes_unknown_when
             if not self.done:
                 self.done = True
                 await put(any_store, pool_key(device(0)), stranger)
-            return await any_store.transact(conditions, operations)  # type: ignore[arg-type]
+            return await any_store.transact(conditions, operations)  # type: ignore[arg-type]  # both are passed on as they came
 
     late = a_book(Late())
     denied = await late.allocate("instance:a", {device(0): Portion(1)}, node_id=NODE, boot_id="first")

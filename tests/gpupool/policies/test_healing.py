@@ -269,7 +269,7 @@ def test_a_waiting_row_remap_resets_a_device_that_nothing_runs_on() -> None:
         (a_device(isolation=Isolation.SUPPORT), (), "support"),
         (a_device(isolation=Isolation.PERSON), (), "person"),
     ],
-)  # fmt: skip
+)
 def test_a_device_that_is_well_again_comes_back(
     device: DeviceState, attempts: tuple[Attempt, ...], why: str | None
 ) -> None:

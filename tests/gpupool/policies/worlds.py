@@ -20,7 +20,7 @@ NOW = 1_000_000.0
 
 def a_version(replicas: int = 1, **changes: object) -> VersionView:
     version = VersionView(VERSION, "m v1", replicas, Need("gpu", 10))
-    return replace(version, **changes)  # type: ignore[arg-type]
+    return replace(version, **changes)  # type: ignore[arg-type]  # of its own fields
 
 
 def an_instance(
@@ -34,7 +34,7 @@ def an_instance(
         wanted=True,
         since=NOW - age,
     )
-    return replace(instance, **changes)  # type: ignore[arg-type]
+    return replace(instance, **changes)  # type: ignore[arg-type]  # of its own fields
 
 
 def a_node(number: int, *, alive: bool = True) -> NodeView:

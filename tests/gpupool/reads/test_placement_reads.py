@@ -104,7 +104,7 @@ def acme() -> Tenant:
 
 
 def gpus(tenant: Tenant | None = None, **limit: object) -> Limit:
-    return create_limit(metric="gpus", window="standing", amount=1, tenant=tenant, actor=SYSTEM, **limit)  # type: ignore[arg-type]
+    return create_limit(metric="gpus", window="standing", amount=1, tenant=tenant, actor=SYSTEM, **limit)  # type: ignore[arg-type]  # members by name
 
 
 def test_a_limit_counts_what_the_tenant_holds_and_its_departments_where_it_says_so(acme: Tenant) -> None:

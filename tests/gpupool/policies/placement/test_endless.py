@@ -55,7 +55,7 @@ def test_they_go_on_the_node_whose_host_has_room() -> None:
 def test_a_host_that_gives_nothing_is_no_host(change: Mapping[str, object]) -> None:
     node = a_node(1)
     gpu, host = a_device(1, node=node), a_device(2, node=node, kind="cpu")
-    made = place([gpu, replace(host, **change)], a_need(host_memory_bytes=GIB))  # type: ignore[arg-type]
+    made = place([gpu, replace(host, **change)], a_need(host_memory_bytes=GIB))  # type: ignore[arg-type]  # of its own fields
     assert isinstance(made, Unplaced)
     assert [one.code for one in made.unfit] == ["host", "kind"]
 

@@ -139,7 +139,7 @@ def test_nearer_memory_is_better_and_what_may_not_be_written_does_not_count() ->
     )
     made = place([far, middle, near], a_need())
     assert made.device_ids == (near.device_id,)  # type: ignore[union-attr]  # Placed
-    scores = {fit.device_id: dict(fit.scores)["memory"] for fit in made.fits}  # type: ignore[union-attr]
+    scores = {fit.device_id: dict(fit.scores)["memory"] for fit in made.fits}  # type: ignore[union-attr]  # Placed
     assert [scores[one.device_id] for one in (far, middle, near)] == [150 / 800, 0.6, 1.0]
 
 
