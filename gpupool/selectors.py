@@ -63,6 +63,7 @@ class ModelEntry:
     own_contexts: tuple[tuple[UUID, int | None, int | None], ...] = ()  # both, of tenants with versions of their own
     aliases: tuple[str, ...] = ()
     only_tenants: frozenset[UUID] = frozenset()  # whose own versions alone serve it; empty: it serves everybody
+    simulated: bool = False  # a version that serves it is made up, and so may be its answers
 
 
 def list_models() -> list[ModelEntry]:
@@ -88,6 +89,7 @@ def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
     versions = ModelVersion.objects.filter(model__in=found, state=VersionState.SERVING)
     contexts: dict[UUID, list[tuple[UUID | None, int | None]]] = {}
     aliases: dict[UUID, list[str]] = {}
+    made_up: set[UUID] = set()
     for name, model_id in ModelAlias.objects.filter(model__in=found).order_by("name").values_list("name", "model_id"):
         aliases.setdefault(model_id, []).append(name)
     read = versions.only("model_id", "tenant_id", "engine", "engine_args", "artefact_uri")  # no manifests, no cards
@@ -96,10 +98,17 @@ def _entries(models: QuerySet[Model]) -> list[ModelEntry]:
         foreign = version.has_attached or not version.artefact_uri
         tokens = None if foreign else _context_tokens(version.engine, version.engine_args)
         contexts.setdefault(version.model_id, []).append((version.tenant_id, tokens))
-    return [_entry(model, aliases.get(model.pk, ()), contexts.get(model.pk, ())) for model in found]
+        if is_simulated(version.artefact_uri):
+            made_up.add(version.model_id)
+    return [
+        _entry(model, aliases.get(model.pk, ()), contexts.get(model.pk, ()), simulated=model.pk in made_up)
+        for model in found
+    ]
 
 
-def _entry(model: Model, aliases: Iterable[str], contexts: Collection[tuple[UUID | None, int | None]]) -> ModelEntry:
+def _entry(
+    model: Model, aliases: Iterable[str], contexts: Collection[tuple[UUID | None, int | None]], *, simulated: bool
+) -> ModelEntry:
     """`contexts`: of each version that serves, whose it is and what a request to it may have."""
     owners = {owner for owner, _ in contexts} or {None}
     shared = [tokens for owner, tokens in contexts if owner is None]
@@ -115,6 +124,7 @@ def _entry(model: Model, aliases: Iterable[str], contexts: Collection[tuple[UUID
         own_contexts=tuple((one, _shortest(both), _longest(both)) for one, both in theirs.items()),
         aliases=tuple(aliases),
         only_tenants=frozenset(() if None in owners else own),
+        simulated=simulated,
     )
 
 

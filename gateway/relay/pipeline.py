@@ -85,11 +85,16 @@ class Tickets(Protocol):
         """
 
 
-class _ModelEntry(msgspec.Struct):
+class _ModelEntry(msgspec.Struct, kw_only=True):
     id: str
     created: int
     object: str = "model"
-    owned_by: str = "gatehouse"
+    owned_by: str
+
+
+def _model_entry(called: str, row: ModelRow) -> _ModelEntry:
+    """Of a model whose answers may be made up, whoever asks hears so."""
+    return _ModelEntry(id=called, created=row.created, owned_by="simulated" if row.simulated else "gatehouse")
 
 
 class _ModelList(msgspec.Struct):
@@ -183,17 +188,15 @@ class Pipeline:
                 return self._about_model(principal, request.path.removeprefix(OIP_MODELS))
             name = request.path.removeprefix(_MODELS_PATH).removeprefix("/")
             if not name:
-                named = {
-                    called: row.created
-                    for row in self._permission.list_models(principal)
-                    for called in (row.name, *row.aliases)
-                }
-                return msgspec.json.encode(_ModelList([_ModelEntry(*entry) for entry in sorted(named.items())]))
+                models = self._permission.list_models(principal)
+                named = {called: row for row in models for called in (row.name, *row.aliases)}
+                listed = [_model_entry(called, named[called]) for called in sorted(named)]
+                return msgspec.json.encode(_ModelList(listed))
             row = self._permission.check_model(principal, name)
         except GatehouseError as error:
             self.note_refusal(request, error)
             raise
-        return msgspec.json.encode(_ModelEntry(name, row.created))
+        return msgspec.json.encode(_model_entry(name, row))
 
     async def resolve(self, credential: str) -> str:
         """Make sure that authentication can answer for this key or token; returns its digest.

@@ -125,6 +125,7 @@ class ModelRow(msgspec.Struct, frozen=True):
     aliases: tuple[str, ...] = ()  # other names at the door; everything that is counted goes by `name`
     own_contexts: tuple[tuple[UUID, int | None, int | None], ...] = ()  # both, of tenants with versions of their own
     only_tenants: frozenset[UUID] = frozenset()  # whose own versions alone serve it; empty: it serves everybody
+    simulated: bool = False  # its answers may be made up
 
 
 class EndpointRow(msgspec.Struct, frozen=True):

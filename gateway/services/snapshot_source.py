@@ -290,6 +290,7 @@ def _model_rows(ids: Sequence[UUID] | None) -> list[Row]:
             own_contexts=tuple((one, shortest, _whole_blocks(longest)) for one, shortest, longest in m.own_contexts),
             aliases=m.aliases,
             only_tenants=m.only_tenants,
+            simulated=m.simulated,
         )
         for m in models
     ]

@@ -93,8 +93,9 @@ class Door:
         tenant_id: UUID | None = None,
         aliases: tuple[str, ...] = (),
         only: frozenset[UUID] = frozenset(),
+        simulated: bool = False,
     ) -> None:
-        row = ModelRow(uuid4(), name, tenant_id, 1, aliases=aliases, only_tenants=only)
+        row = ModelRow(uuid4(), name, tenant_id, 1, aliases=aliases, only_tenants=only, simulated=simulated)
         self.snapshot.apply(MODELS, [], [row])
         if ready:
             endpoint = Endpoint(uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "served")

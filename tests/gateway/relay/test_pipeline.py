@@ -204,6 +204,15 @@ async def test_models_are_those_that_may_be_used(door: Door) -> None:
     assert listed.startswith(b'{"data":[{"id":"aa","created":1,"object":"model","owned_by":"gatehouse"}')
     one = await door.pipeline.models(door.request(path="/v1/models/tiny"))
     assert one == b'{"id":"tiny","created":1,"object":"model","owned_by":"gatehouse"}'
+
+
+async def test_a_model_whose_answers_are_made_up_is_listed_as_simulated_by_each_of_its_names(door: Door) -> None:
+    door.tenant(rule("*"))
+    door.model("aa", aliases=("ab",), simulated=True)
+    listed = await door.pipeline.models(door.request(path="/v1/models"))
+    assert listed.count(b'"owned_by":"simulated"') == 2
+    one = await door.pipeline.models(door.request(path="/v1/models/ab"))
+    assert one == b'{"id":"ab","created":1,"object":"model","owned_by":"simulated"}'
     with pytest.raises(GatehouseError, match="does not exist or you do not have access"):
         await door.pipeline.models(door.request(path="/v1/models/hidden"))
 

@@ -244,6 +244,20 @@ def test_a_tenants_own_version_changes_nobody_elses_context(source: DatabaseSnap
     assert row.own_contexts == ((tenant.pk, 512, 8192),)
 
 
+def test_a_model_is_made_up_where_a_version_that_serves_it_is(source: DatabaseSnapshotSource) -> None:
+    def made_up() -> list[bool]:
+        return [row.simulated for row in source.load_section(MODELS).rows if isinstance(row, ModelRow)]
+
+    model = create_model("odd", actor=SYSTEM)
+    real: dict[str, Any] = {"engine": "vllm", "memory_bytes": 1, "actor": SYSTEM}
+    create_version(model, name="real", artefact_uri="file:///models/a", **real)
+    assert made_up() == [False]
+    version = create_version(model, name="odd", artefact_uri="file:///simulated/a", **real)
+    assert made_up() == [True]
+    retire_version(version.pk, actor=SYSTEM)
+    assert made_up() == [False]
+
+
 def test_a_models_context_is_its_versions_where_they_say_it(source: DatabaseSnapshotSource) -> None:
     model = create_model("long", actor=SYSTEM)
 
