@@ -20,6 +20,8 @@ FRESH_SECONDS: Final = 1.0
 _MIB: Final = 1 << 20
 _DEVICE: Final = ("device", "node", "name", "simulated")  # the last is "true", or empty, which is as no label
 _HEALTHS: Final = ("ok", "failed", "unknown")
+_UNTOLD: Final = ("regions", "capability", "links", "tags", "facts", "node__capabilities", "node__facts")
+"""Most of what is known of a device; no sample has any of it."""
 
 _READINGS: Final = (
     ("DCGM_FI_DEV_POWER_USAGE", "Power draw, watts.", "power_watts", 1.0),
@@ -40,7 +42,8 @@ class DeviceCollector(Collector):
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        devices = list(Device.objects.filter(kind="gpu", present=True).select_related("node").order_by("pk"))
+        gpus = Device.objects.filter(kind="gpu", present=True).select_related("node").defer(*_UNTOLD)
+        devices = list(gpus.order_by("pk"))
         yield _by_model(devices)
         temperature = GaugeMetricFamily("DCGM_FI_DEV_GPU_TEMP", "Temperature, degrees Celsius.", labels=_DEVICE)
         use = GaugeMetricFamily("DCGM_FI_DEV_GPU_UTIL", "Utilisation, percent.", labels=_DEVICE)
