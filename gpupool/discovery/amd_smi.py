@@ -7,14 +7,24 @@ from typing import Final, TypeVar
 from gpupool.discovery.base import DeviceProcess, Link, LinkType
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of, plain_id
 from gpupool.discovery.reading import Reading
-from gpupool.discovery.tolerant import at, json_in, mappings, number, pci_address, share, size_bytes, whole, words
+from gpupool.discovery.tolerant import (
+    at,
+    json_in,
+    mappings,
+    numa_node,
+    number,
+    pci_address,
+    share,
+    size_bytes,
+    whole,
+    words,
+)
 
 T = TypeVar("T")
 
 _UUID: Final = re.compile(r"^([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})$", re.IGNORECASE)
 _NOT_A_SERIAL: Final = frozenset({"0", "f" * 16})
-_MOST_NUMA_NODES: Final = 1 << 16  # 4294967295 is -1: the firmware does not say
-_LINK_TYPES: Final[Mapping[str, LinkType]] = {"XGMI": LinkType.XGMI, "PCIE": LinkType.PCIE_HOST}
+LINK_TYPES: Final[Mapping[str, LinkType]] = {"XGMI": LinkType.XGMI, "PCIE": LinkType.PCIE_HOST}
 
 Outputs = Mapping[str, str]
 """What was printed, by the command's name."""
@@ -70,8 +80,7 @@ def _static(reading: Reading, gpu: Mapping[str, object]) -> None:
     reading.architecture = words(at(gpu, "asic", "target_graphics_version"))
     reading.compute_units = whole(at(gpu, "asic", "num_compute_units"))
     reading.memory_bytes = size_bytes(at(gpu, "vram", "size"), "mb")
-    node = whole(at(gpu, "numa", "node"))
-    reading.numa_node = node if node is not None and 0 <= node < _MOST_NUMA_NODES else None
+    reading.numa_node = numa_node(at(gpu, "numa", "node"))
     partition = at(gpu, "partition")
     if isinstance(partition, Mapping):
         _partition(reading, partition)
@@ -170,7 +179,7 @@ def _topology(found: Mapping[int, Reading], text: str) -> None:
         reading.pci_address = reading.pci_address or pci_address(gpu.get("bdf"))
         links = []
         for entry in mappings(gpu.get("links")):
-            kind = _LINK_TYPES.get(words(entry.get("link_type")).upper())
+            kind = LINK_TYPES.get(words(entry.get("link_type")).upper())
             number_of_peer = whole(entry.get("gpu"))
             peer = None if number_of_peer is None else found.get(number_of_peer)
             address = pci_address(entry.get("bdf")) or (peer.pci_address if peer is not None else "")

@@ -8,7 +8,7 @@ from gpupool.discovery.amd_smi import unique_id
 from gpupool.discovery.drm_files import Files
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of, plain_id
 from gpupool.discovery.reading import Reading
-from gpupool.discovery.tolerant import number, pci_address, share, whole, words
+from gpupool.discovery.tolerant import numa_node, number, pci_address, share, whole, words
 
 _ACTIVE_CLOCK: Final = re.compile(r"^\S+:\s*(\d+)\s*mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 _SLOT: Final = re.compile(r"^PCI_SLOT_NAME=(\S+)$", re.MULTILINE)
@@ -33,7 +33,7 @@ def _reading(index: int, files: Files) -> Reading:
     reading.memory_used_bytes = whole(files.get("mem_info_vram_used"))
     reading.host_visible_bytes = whole(files.get("mem_info_gtt_total"))
     reading.utilization = share(files.get("gpu_busy_percent"))
-    reading.numa_node = numa_node(files)
+    reading.numa_node = numa_node(files.get("numa_node"))
     reading.path = tuple(part for part in files.get("path", "").split("/") if part)
     reading.compute_partition = words(files.get("current_compute_partition")).upper()
     reading.memory_partition = words(files.get("current_memory_partition")).upper()
@@ -66,12 +66,6 @@ def device_id(files: Files) -> str:
     """PCI device id of a card."""
     match = _DEVICE_ID.search(files.get("uevent", ""))
     return plain_id(files.get("device") or (match[1] if match is not None else ""))
-
-
-def numa_node(files: Files) -> int | None:
-    """-1: the firmware does not say."""
-    node = whole(files.get("numa_node"))
-    return node if node is not None and node >= 0 else None
 
 
 def _hwmon(reading: Reading, files: Files) -> None:

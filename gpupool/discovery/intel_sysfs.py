@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Final
 
-from gpupool.discovery.amd_sysfs import device_id, numa_node, slot
+from gpupool.discovery.amd_sysfs import device_id, slot
 from gpupool.discovery.drm_files import Files
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of
 from gpupool.discovery.reading import Reading
-from gpupool.discovery.tolerant import number, whole, words
+from gpupool.discovery.tolerant import numa_node, number, whole, words
 
 _DRIVERS: Final = ("i915", "xe")
 
@@ -27,7 +27,7 @@ def _reading(index: int, files: Files) -> Reading:
     available = whole(files.get("lmem_avail_bytes"))
     if reading.memory_bytes is not None and available is not None:
         reading.memory_used_bytes = max(0, reading.memory_bytes - available)
-    reading.numa_node = numa_node(files)
+    reading.numa_node = numa_node(files.get("numa_node"))
     reading.path = tuple(part for part in files.get("path", "").split("/") if part)
     tiles = [name for name in files if name.startswith("tile") and name.endswith("/physical_vram_size_bytes")]
     reading.tiles = len(tiles) or None

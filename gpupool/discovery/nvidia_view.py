@@ -14,6 +14,8 @@ from gpupool.discovery.host import host_memory
 from gpupool.discovery.memory_classes import COPY_ONLY, gpu_regions
 from gpupool.discovery.nvidia_reading import GpuReading, NvLinkReading, NvmlReading, XidReading
 from gpupool.discovery.reading import stale
+from gpupool.discovery.small_files import text_of
+from gpupool.discovery.tolerant import numa_node
 from gpupool.discovery.uma import (
     UMA_GPU_SHARE,
     Unity,
@@ -274,8 +276,4 @@ def _pcie(gpu: GpuReading, names: Mapping[int, str]) -> Iterator[Link]:
 def _numa_node(root: Path, pci_address: str | None) -> int | None:
     if pci_address is None:
         return None
-    try:
-        node = int((root / "sys/bus/pci/devices" / pci_address / "numa_node").read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None  # -1: the firmware does not say
+    return numa_node(text_of(root / "sys/bus/pci/devices" / pci_address / "numa_node"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.discovery.small_files import text_of
-from gpupool.discovery.tolerant import number
+from gpupool.discovery.tolerant import numa_node, number
 
 # VGA controllers, 3D controllers, display controllers (AMD's and Intel's data centre GPUs), processing accelerators.
 _GPU_CLASSES: Final = ("0x0300", "0x0302", "0x0380", "0x1200")
@@ -74,7 +74,6 @@ def _functions(root: Path) -> Iterator[PciFunction]:
         if pci_class.startswith("0x0300") and vendor_id in _BOARD_DISPLAYS:
             continue
         driver, group = folder / "driver", folder / "iommu_group"
-        node = number(text_of(folder / "numa_node"))
         yield PciFunction(
             address=folder.name,
             vendor=_VENDORS.get(vendor_id, "unknown"),
@@ -83,7 +82,7 @@ def _functions(root: Path) -> Iterator[PciFunction]:
             device_id=text_of(folder / "device"),
             class_code=pci_class.removeprefix("0x")[:4],
             driver=driver.resolve().name if driver.exists() else "",
-            numa_node=int(node) if node is not None and node >= 0 else None,
+            numa_node=numa_node(text_of(folder / "numa_node")),
             iommu_group=group.resolve().name if group.exists() else "",
             link_gts=number(text_of(folder / "current_link_speed")),
             link_width=_width(folder / "current_link_width"),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -10,8 +10,6 @@ from msgspec.structs import replace
 from gpupool.discovery.base import Capability, Device, DeviceProcess, Link
 from gpupool.discovery.gpu_catalogue import capability, name_of, tags
 from gpupool.discovery.memory_classes import gpu_regions
-
-T = TypeVar("T")
 
 _LONGEST_FACT: Final = 200
 _VENDORS: Final = frozenset({"AMD", "Intel", "NVIDIA"})

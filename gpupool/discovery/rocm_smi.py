@@ -5,15 +5,13 @@ The words of a reading changed from version to version: `Card series`, `Card Ser
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
-from gpupool.discovery.amd_smi import farther, unique_id
-from gpupool.discovery.base import DeviceProcess, Link, LinkType
+from gpupool.discovery.amd_smi import LINK_TYPES, farther, unique_id
+from gpupool.discovery.base import DeviceProcess, Link
 from gpupool.discovery.gpu_catalogue import architecture_of, name_of, plain_id
 from gpupool.discovery.reading import Reading
-from gpupool.discovery.tolerant import json_in, number, pci_address, plain, share, whole, words
-
-T = TypeVar("T")
+from gpupool.discovery.tolerant import json_in, numa_node, number, pci_address, plain, share, whole, words
 
 _CARD: Final = re.compile(r"^card(\d+)$")
 _PID: Final = re.compile(r"^PID(\d+)$")
@@ -23,8 +21,6 @@ _PAIR: Final = re.compile(r"^\(Topology\) (Link type|Weight|Hops) between DRM de
 _ROW: Final = re.compile(r"^(\d+)\s+\[(0x[0-9a-f]+) :[^\]]*\]\s+(.*)$", re.IGNORECASE)
 _TEMPERATURE: Final = re.compile(r"^(-?\d+(?:\.\d+)?)\S*C\b")
 _MODES: Final = re.compile(r"(NPS\d), (\w+)")
-_MOST_NUMA_NODES: Final = 1 << 16  # 4294967295 is -1: the firmware does not say
-_LINK_TYPES: Final[Mapping[str, LinkType]] = {"XGMI": LinkType.XGMI, "PCIE": LinkType.PCIE_HOST}
 
 
 def readings(text: str) -> list[Reading]:
@@ -144,8 +140,7 @@ def _card(index: int, card: Mapping[str, object]) -> Reading:
     _measure(reading, "memory_clock_mhz", _clock(values.get("mclk clock speed")))
     _measure(reading, "fan_share", share(values.get("fan speed (%)")))
     _measure(reading, "pcie_replays", number(values.get("pcie replay count")))
-    node = whole(values.get("(topology) numa node"))
-    reading.numa_node = node if node is not None and 0 <= node < _MOST_NUMA_NODES else None
+    reading.numa_node = numa_node(values.get("(topology) numa node"))
     reading.compute_partition = words(values.get("compute partition")).upper()
     reading.memory_partition = words(values.get("memory partition")).upper()
     for name in ("vbios version", "serial number", "gpu memory vendor"):
@@ -190,7 +185,7 @@ def _system(found: Mapping[int, Reading], system: Mapping[str, object]) -> None:
     links: dict[int, list[Link]] = {}
     pairs = {(m[1].lower(), int(m[2]), int(m[3])): value for name, value in system.items() if (m := _PAIR.match(name))}
     for (what, one, other), value in pairs.items():
-        kind = _LINK_TYPES.get(words(value).upper()) if what == "link type" else None
+        kind = LINK_TYPES.get(words(value).upper()) if what == "link type" else None
         if kind is None or one not in found or other not in found:
             continue
         kind = farther(kind, number(pairs.get(("hops", one, other))))

@@ -16,6 +16,7 @@ _NUMBER: Final = re.compile(r"^[<>~]?\s*([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*
 _HEX: Final = re.compile(r"^0x([0-9a-fA-F]+)$")
 _DIGITS: Final = re.compile(r"^[0-9]{1,20}$")
 _LARGEST: Final = (1 << 64) - 1  # the largest that a driver writes; it means "not available" then, or is nonsense
+_MOST_NUMA_NODES: Final = 1 << 16
 _ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
 
 # Tools of all vendors write MB and mean 2**20: the sum of what they print is only then the size of the card.
@@ -86,6 +87,13 @@ def whole(value: object) -> int | None:
         return whole(int(value))  # beyond what a float holds exactly
     parsed = number(value)
     return None if parsed is None or abs(parsed) > _LARGEST else int(parsed)
+
+
+def numa_node(value: object) -> int | None:
+    """The number of a NUMA node; None where the firmware does not say, which is -1, or 4294967295 where a tool prints
+    it without its sign."""
+    node = whole(value)
+    return node if node is not None and 0 <= node < _MOST_NUMA_NODES else None
 
 
 def _finite(value: float) -> float | None:
