@@ -145,12 +145,16 @@ class _Look:
     def _may_go_on(self, device: DeviceState, wanted: Remedy) -> bool:
         """Whether more may be tried with a device that healing took out itself."""
         if wanted in TAKES_OUT:
-            return wanted is Remedy.CORDON
+            return self._may_take_out(device, wanted)
         if not self._rules.hardware:
             return False
         if wanted is Remedy.REBOOT:  # not hour by hour, with what else the node has to do
             return not any(a.remedy is Remedy.REBOOT and a.state is not Standing.DRY_RUN for a in self._of(device))
         return device.idle and not device.shared
+
+    def _may_take_out(self, device: DeviceState, wanted: Remedy) -> bool:
+        """Whether a device that is out is taken out anew: for its maker, where healing took it out until it is well."""
+        return device.isolation is Isolation.HEALING and wanted is Remedy.CORDON
 
     def _rung(self, device: DeviceState, wanted: Remedy) -> tuple[Remedy, str]:
         """What is due where the same was tried lately; a shared device is spared a reset."""
@@ -186,11 +190,7 @@ class _Look:
         if remedy in HARDWARE and self._spent(device.node_id, remedy):
             reason += f" The node's budget for {remedy} is spent."
             remedy = Remedy.ISOLATE
-        if remedy in TAKES_OUT and device.isolation not in (Isolation.NOT, Isolation.HEALING):
-            if events:
-                noted.append(Noted(events, f"{reason} The device is taken out already."))
-            return None
-        if remedy is Remedy.ISOLATE and device.isolation is Isolation.HEALING:
+        if remedy in TAKES_OUT and device.isolation is not Isolation.NOT and not self._may_take_out(device, remedy):
             if events:
                 noted.append(Noted(events, f"{reason} The device is taken out already."))
             return None
