@@ -15,6 +15,8 @@ CAPABILITIES: Final = (
 
 OVERHEAD_SHARE: Final = 0.1
 """Of a claim of host memory: page tables and buffers, which no engine counts as its own."""
+MOST_MPS_CLIENTS: Final = 48
+"""Of one device, from Volta on. Source: NVIDIA's documentation of the Multi-Process Service."""
 _MEMBERS: Final = ("sandbox", "cgroup", "cpu_cores", "mps", "mps_clients")
 _TITLES: Final = {"bubblewrap": "bubblewrap", "gvisor": "gVisor", "cgroup": "control groups of version 2", "mps": "MPS"}
 
@@ -68,8 +70,10 @@ def parse_isolation(asked: Mapping[str, Any]) -> Isolation:
         isinstance(cores, bool) or not isinstance(cores, int | float) or not 0.01 <= cores <= 4096
     ):
         raise IsolationRefused("isolation.cpu_cores is a number of processor cores, from 0.01.")
-    if isinstance(clients, bool) or not isinstance(clients, int) or not 1 <= clients <= 48:
-        raise IsolationRefused("isolation.mps_clients is a number of processes, 1 to 48: MPS has no more clients.")
+    if isinstance(clients, bool) or not isinstance(clients, int) or not 1 <= clients <= MOST_MPS_CLIENTS:
+        raise IsolationRefused(
+            f"isolation.mps_clients is a number of processes, 1 to {MOST_MPS_CLIENTS}: MPS has no more clients."
+        )
     if cores is not None and not asked.get("cgroup"):
         raise IsolationRefused("isolation.cpu_cores is a limit of a control group: ask for cgroup too.")
     if "mps_clients" in asked and not asked.get("mps"):

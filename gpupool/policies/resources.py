@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from gpupool.policies.version_needs import LARGEST_BYTES
+from gpupool.policies.version_needs import LARGEST_BYTES, MOST_DEVICES
 
 GPU_MEMORY: Final = "nvidia.com/gpu-memory"
 """No such resource exists upstream; people write it, so it is understood: memory of each GPU."""
@@ -14,7 +14,6 @@ GPU_COUNTS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.i
 
 _QUANTITY: Final = re.compile(r"^(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)(?P<unit>[kKmMgGtT]?)(?P<binary>i?)[bB]?$")
 _STEPS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_MOST_DEVICES: Final = 64
 
 
 class ResourcesRefused(ValueError):
@@ -66,6 +65,6 @@ def parse_resources(asked: Mapping[str, object]) -> Asked:
 
 def _count(name: str, value: object) -> int:
     text = str(value).strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= _MOST_DEVICES:
-        raise ResourcesRefused(f"{name} is a whole number from 1 to {_MOST_DEVICES}.")
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MOST_DEVICES:
+        raise ResourcesRefused(f"{name} is a whole number from 1 to {MOST_DEVICES}.")
     return int(text)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gpupool.policies.isolation import refusals
+from gpupool.policies.isolation import MOST_MPS_CLIENTS, refusals
 from gpupool.policies.lease import Refused, decide_portion, describe_bytes
 from gpupool.policies.nearest import type_of, why_infeasible
 from gpupool.policies.placement.views import DeviceView, Need
@@ -11,8 +11,6 @@ from gpupool.policies.placement.views import DeviceView, Need
 Filter = Callable[[DeviceView, Need], str | None]
 
 _WORKED_IN: Final = frozenset({"read", "write", "compute"})
-MOST_MPS_CLIENTS: Final = 48
-"""Of one device, from Volta on. Source: NVIDIA's documentation of the Multi-Process Service."""
 
 
 def of_kind(device: DeviceView, need: Need) -> str | None:
