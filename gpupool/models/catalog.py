@@ -1,6 +1,7 @@
 """The catalogue: models by the name that applications use, and their versions."""
 
 from typing import Final
+from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -89,3 +90,8 @@ class ModelVersion(TimeOrderedModel):
 
     def __str__(self) -> str:
         return f"{self.model_id} {self.name}"
+
+    @property
+    def owner_id(self) -> UUID | None:
+        """Whose it is alone; None: everybody's who may use the model."""
+        return self.tenant_id or self.model.tenant_id

@@ -1,5 +1,7 @@
 """Instances: engine processes that serve one model version, launched by an agent or attached by address."""
 
+from uuid import UUID
+
 from django.db import models
 
 from core.models import TimeOrderedModel
@@ -92,3 +94,8 @@ class Instance(TimeOrderedModel):
 
     def __str__(self) -> str:
         return f"{self.engine} {self.id}"
+
+    @property
+    def owner_id(self) -> UUID | None:
+        """Whose it is: of the tenant that it is bound to now, else as its version is; None: everybody's."""
+        return self.tenant_id or self.version.owner_id

@@ -73,7 +73,7 @@ def need_of(version: ModelVersion) -> Need:
         gpu_tag=version.gpu_tag,
         mem_limit_bytes=mem_limit_bytes(version.gpu_tag, version.mem_limit_mb),
         priority=version.priority,
-        tenant_id=version.tenant_id or version.model.tenant_id,
+        tenant_id=version.owner_id,
         isolation=isolation_of(version.isolation),
         shape=shape_of(version.request_shape),
         precision=str(version.request_shape.get("precision", "")),
@@ -131,7 +131,7 @@ def _claim(row: Lease, instance: Instance | None) -> ClaimView:
         memory_bytes=row.memory_bytes,
         share=row.share,
         whole=row.whole,
-        tenant_id=owner_of(instance.tenant_id, instance.version.tenant_id, instance.version.model.tenant_id),
+        tenant_id=instance.owner_id,
         priority=instance.priority,
         since=row.claimed_at.timestamp(),
         leaving=instance.desire == InstanceDesire.STOPPED,
@@ -227,7 +227,7 @@ def _held() -> list[tuple[UUID | None, str, UUID, int]]:
 
 
 def owner_of(*tenants: UUID | None) -> UUID | None:
-    """Whose it is: of the instance's tenant as it is bound now, its version's and its model's the first that there is.
+    """Instance.owner_id by columns: of its own tenant, its version's and its model's the first that there is.
 
     Not the row's own: an instance that sleeps is bound to another tenant while its claim stands.
     """

@@ -12,7 +12,7 @@ from gpupool.engines.base import EngineArgumentsRefused
 from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.models import Adapter, AdapterState, ModelVersion
 from gpupool.policies.adapter import LARGEST_RANK
-from gpupool.services.catalogue import lock_version, owner_of
+from gpupool.services.catalogue import lock_version
 from gpupool.services.version_checks import check_uri
 from tenants.actor import Actor
 from tenants.models import Tenant
@@ -124,7 +124,7 @@ def check_rank(version: ModelVersion, rank: int) -> None:
 
 
 def _owner(version: ModelVersion, tenant_id: UUID | None) -> UUID | None:
-    owner = owner_of(version)
+    owner = version.owner_id
     if owner is not None and tenant_id not in (None, owner):
         raise InvalidInput("tenant_id", "The version is another tenant's own.")
     if tenant_id is not None and not Tenant.objects.filter(pk=tenant_id).exists():

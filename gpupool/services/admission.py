@@ -17,7 +17,7 @@ from gpupool.policies.manifest import BadManifest, Manifest, digest, read_manife
 from gpupool.policies.model_card import IncompleteCard, read_card
 from gpupool.policies.sbom import BadSbom, read_sbom
 from gpupool.selectors import switched_off_engines
-from gpupool.services.catalogue import lock_version, owner_of, publish_model
+from gpupool.services.catalogue import lock_version, publish_model
 from gpupool.weights.signature import Covers, SignatureRefused, verify_signature
 from tenants.actor import Actor
 from tenants.services import record_audit
@@ -185,7 +185,7 @@ def _move(version: ModelVersion, state: VersionState, *, actor: Actor, more: Map
         "model_version.state_changed",
         subject=version,
         actor=actor,
-        tenant_id=owner_of(version),
+        tenant_id=version.owner_id,
         before={"state": before},
         after={"state": state, **(more or {})},
     )

@@ -110,7 +110,7 @@ def create_version(
         "model_version.created",
         subject=version,
         actor=actor,
-        tenant_id=version.tenant_id or model.tenant_id,
+        tenant_id=version.owner_id,
         after={
             "model": model.name,
             "name": name,
@@ -153,7 +153,7 @@ def change_version(version_id: UUID, *, actor: Actor, **values: Any) -> ModelVer
             "model_version.changed",
             subject=version,
             actor=actor,
-            tenant_id=owner_of(version),
+            tenant_id=version.owner_id,
             before={name: _told(name, before[name]) for name in changed},
             after={name: _told(name, getattr(version, name)) for name in changed},
         )
@@ -173,7 +173,7 @@ def set_replicas(version_id: UUID, replicas: int, *, actor: Actor) -> ModelVersi
             "model_version.replicas_set",
             subject=version,
             actor=actor,
-            tenant_id=owner_of(version),
+            tenant_id=version.owner_id,
             before={"replicas": before},
             after={"replicas": replicas},
         )
@@ -184,11 +184,6 @@ def set_replicas(version_id: UUID, replicas: int, *, actor: Actor) -> ModelVersi
 def needs_of(version: ModelVersion) -> VersionNeeds:
     """What one instance of it needs, beside its memory."""
     return replace(VersionNeeds(), **{name: getattr(version, name) for name in _NEEDS})
-
-
-def owner_of(version: ModelVersion) -> UUID | None:
-    """Whose it is alone; None: everybody's who may use the model."""
-    return version.tenant_id or version.model.tenant_id
 
 
 def lock_version(version_id: UUID) -> ModelVersion:

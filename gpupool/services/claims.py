@@ -64,7 +64,7 @@ def _lease(instance: Instance, device: Device, portion: Portion, numbers: ClaimN
     lease = Lease.objects.create(
         device=device,
         holder=holder_of(instance.pk),
-        tenant_id=instance.tenant_id or instance.version.tenant_id or instance.version.model.tenant_id,
+        tenant_id=instance.owner_id,
         memory_bytes=portion.memory_bytes,
         share=portion.share,
         whole=portion.whole,

@@ -44,7 +44,7 @@ def move(
         "instance.state_changed",
         subject=instance,
         actor=actor,
-        tenant_id=instance.version.model.tenant_id,
+        tenant_id=instance.owner_id,
         before={"state": before},
         after={"state": target, "through": [step.value for step in steps[:-1]], "reason": reason},
     )
@@ -106,7 +106,7 @@ def request_instance(
         "instance.requested",
         subject=instance,
         actor=actor,
-        tenant_id=instance.tenant_id or version.model.tenant_id,
+        tenant_id=instance.owner_id,
         after={"model": version.model.name, "version": version.name, "reason": reason},
     )
     changes = Changes()
@@ -149,7 +149,7 @@ def stop_locked(instance: Instance, *, reason: str, actor: Actor, changes: Chang
         "instance.stop_requested",
         subject=instance,
         actor=actor,
-        tenant_id=instance.version.model.tenant_id,
+        tenant_id=instance.owner_id,
         after={"reason": reason},
     )
     state = State(instance.state)

@@ -79,7 +79,7 @@ def _write(instance: Instance, verdict: Verdict | None, *, actor: Actor, changes
             "instance.memory_mode_changed",
             subject=instance,
             actor=actor,
-            tenant_id=instance.tenant_id or instance.version.model.tenant_id,
+            tenant_id=instance.owner_id,
             before={"mode": instance.memory_mode},
             after={"mode": mode, "cap": cap, "reason": "" if verdict is None else verdict.reason},
         )

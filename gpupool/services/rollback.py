@@ -51,7 +51,7 @@ def roll_back_version(
         "model_version.rolled_back",
         subject=failed,
         actor=actor,
-        tenant_id=failed.tenant_id or failed.model.tenant_id,
+        tenant_id=failed.owner_id,
         before=before,
         after={"serving": stable.name, "replicas": stable.replicas, "reason": reason},
     )

@@ -52,7 +52,7 @@ def _times(since: datetime, now: datetime) -> list[InstanceTime]:
                 instance_id=instance.pk,
                 version_id=instance.version_id,
                 model=instance.version.model.name,
-                owner_id=instance.tenant_id or instance.version.tenant_id or instance.version.model.tenant_id,
+                owner_id=instance.owner_id,
                 gpus=len({lease.device_id for lease in held if lease.device.kind == "gpu"}),
                 since=min(lease.claimed_at for lease in held),
                 ready_at=instance.ready_at,

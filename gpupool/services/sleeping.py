@@ -84,7 +84,7 @@ def _wish(
         action,
         subject=instance,
         actor=actor,
-        tenant_id=instance.tenant_id or instance.version.model.tenant_id,
+        tenant_id=instance.owner_id,
         before={"desire": before, "state": instance.state},
         after={"desire": desire, "reason": reason},
     )
