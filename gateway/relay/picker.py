@@ -111,12 +111,15 @@ class Balancer:
     ) -> Endpoint | None:
         """One of those that take the tenant's requests: one of its own, else one of those that take everybody's."""
         candidates = [e for e in self._snapshot.endpoints(model_id, tenant_id) if _can(e, api)]
+        if any(e.cap_firm for e in candidates):
+            # Before breakers: one whose trial is due would keep requests from all others, and get none itself.
+            candidates = [e for e in candidates if not (e.cap_firm and self._is_full(e))]
         if exclude:
             candidates = [e for e in candidates if e.instance_id not in exclude]
         if self._breakers:
             candidates = self._routable(candidates)
         if any(e.cap is not None for e in candidates):
-            candidates = self._with_room(candidates)
+            candidates = [e for e in candidates if not self._is_full(e)] or candidates
         if tenant_id is not None and len(candidates) > 1:
             candidates = [e for e in candidates if e.tenant_id is not None] or candidates
         if not candidates:
@@ -220,11 +223,6 @@ class Balancer:
         if kept:
             return kept
         return [e for e in candidates if admits(breakers[e.instance_id], now=now, lonely=True)][:1]
-
-    def _with_room(self, candidates: list[Endpoint]) -> list[Endpoint]:
-        """Those below their cap; with none of them, those whose cap may be passed over."""
-        room = [e for e in candidates if not self._is_full(e)]
-        return room or [e for e in candidates if not e.cap_firm]
 
     def _is_full(self, endpoint: Endpoint) -> bool:
         """Whether this process has its share of the endpoint's cap in flight there."""

@@ -277,6 +277,18 @@ def test_no_new_request_goes_to_an_endpoint_whose_cap_is_nought_while_another_ha
     assert full in {one_more(pool) for _ in range(12)}
 
 
+def test_a_full_one_whose_trial_is_due_keeps_no_request_from_others(pool: Pool) -> None:
+    full = pool.add(cap=1, firm=True)
+    assert one_more(pool) == full
+    fail(pool, full)
+    assert pool.balancer.in_flight(full.instance_id) == 1
+    pool.clock.advance(OPEN_SECONDS + 0.1)
+    other = pool.add()
+    assert picked(pool) == {other}
+    pool.balancer.finished(full, AttemptOutcome.NEUTRAL)
+    assert picked(pool) == {full}
+
+
 def test_processes_share_a_cap() -> None:
     pool = Pool()
     pool.balancer = Balancer(pool.snapshot, clock=pool.clock, random=lambda: 0.0, processes=3)
