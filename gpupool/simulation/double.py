@@ -270,7 +270,7 @@ class EngineDouble:
             (("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"),
              self._output),
         ):  # fmt: skip
-            lines += [f'{name}{{model_name="{self.served_name}"}} {value}' for name in names]
+            lines += [f'{name}{{model_name="{self.served_name}",simulated="true"}} {value}' for name in names]
         blocks = _CACHE_TOKENS // 16
         lines.append(f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="{blocks}",simulated="true"}} 1')
         return "\n".join(lines) + "\n"
