@@ -4,8 +4,6 @@ NVML's utilisation says that some kernel ran; DCGM's profiling counters say how 
 that the exporter does not serve, or serves as one of DCGM's words for "blank", has no key: the console shows n/a.
 """
 
-import math
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,11 +12,10 @@ from msgspec.structs import replace
 
 from core.clock import Clock
 from gpupool.discovery.base import Device, DeviceSource, Inventory
+from gpupool.discovery.scrape import series
 from gpupool.discovery.tolerant import whole
 
 _LARGEST_TEXT: Final = 8 * 1024 * 1024
-_LINE: Final = re.compile(r"^(DCGM_FI_[A-Z0-9_]+)\{([^}]*)\}\s+(\S+)")
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _MIB: Final = float(1 << 20)
 _REST_SECONDS: Final = 30.0
 
@@ -76,17 +73,12 @@ class DcgmGpu:
 def parse(text: str) -> dict[tuple[str, str], DcgmGpu]:
     """By (UUID of the GPU, id of the MIG instance or empty). Other metrics and broken lines are passed over."""
     found: dict[tuple[str, str], DcgmGpu] = {}
-    for line in text[:_LARGEST_TEXT].splitlines():
-        match = _LINE.match(line)
-        if match is None:
-            continue
-        value = _value(match[3])
-        labels = dict(_LABEL.findall(match[2]))
+    for field_name, labels, value in series(text[:_LARGEST_TEXT]):
         uuid = labels.get("UUID") or labels.get("gpu_uuid") or labels.get("uuid")
-        if value is None or not uuid:
+        if not field_name.startswith("DCGM_FI_") or not uuid or _is_blank(value):
             continue
         gpu = found.setdefault((uuid, labels.get("GPU_I_ID", "")), DcgmGpu())
-        match match[1]:
+        match field_name:
             case "DCGM_FI_DEV_GPU_UTIL":
                 gpu.utilization = value / 100
             case "DCGM_FI_DEV_GPU_TEMP":
@@ -138,11 +130,7 @@ class DcgmSource:
         await self._devices.close()
 
 
-def _value(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if not -_BLANK_INT64 < value < math.inf or value >= _BLANK_INT64 or (value > 0 and int(value) in _BLANK_INT32):
-        return None
-    return None if _BLANK_FP64 <= value < _BLANK_FP64 + 16 else value
+def _is_blank(value: float) -> bool:
+    if not -_BLANK_INT64 < value < _BLANK_INT64 or int(value) in _BLANK_INT32:
+        return True
+    return _BLANK_FP64 <= value < _BLANK_FP64 + 16

@@ -95,7 +95,7 @@ def _region(region: MemoryRegion) -> RegionView:
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """The classes of memory with their latency, the nearest first, as the API shows them."""
+    """The classes of memory with their latency, the nearest first, in plain values."""
     return [
         {
             "name": name,
