@@ -31,10 +31,17 @@ _MIB: Final = 1 << 20
 def read_devices(live_nodes: Collection[UUID] | None = None) -> list[DeviceView]:
     """Every device with the claims on it; `live_nodes` None: as the records say."""
     claims = _claims()
-    facts: dict[UUID, NodeFacts] = {}
     # Readings are most of a row, and none is asked for here; each node's row is read once, not beside every device.
-    devices = Device.objects.defer("telemetry", "processes", "facts").prefetch_related("node").order_by("pk")
-    return [_device(device, claims.get(device.pk, []), live_nodes, facts) for device in devices]
+    devices = list(Device.objects.defer("telemetry", "processes", "facts").order_by("pk"))
+    nodes = Node.objects.defer("facts").in_bulk()
+    facts = {
+        pk: NodeFacts(pk, node.name, node.maintenance, node.capabilities, node.simulated) for pk, node in nodes.items()
+    }
+    return [
+        _device(device, nodes[node_id], facts[node_id], claims.get(device.pk, []), live_nodes)
+        for device in devices
+        if (node_id := device.node_id) in nodes  # a simulated one may be removed at this moment
+    ]
 
 
 def read_reservations() -> list[ReservationView]:
@@ -140,14 +147,8 @@ def _claim(row: Lease, instance: Instance | None) -> ClaimView:
 
 
 def _device(
-    device: Device,
-    claims: list[ClaimView],
-    live_nodes: Collection[UUID] | None,
-    facts: dict[UUID, NodeFacts],
+    device: Device, node: Node, facts: NodeFacts, claims: list[ClaimView], live_nodes: Collection[UUID] | None
 ) -> DeviceView:
-    node = device.node
-    if node.pk not in facts:
-        facts[node.pk] = NodeFacts(node.pk, node.name, node.maintenance, node.capabilities, node.simulated)
     able = device.capability
     return DeviceView(
         device_id=device.pk,
@@ -159,7 +160,7 @@ def _device(
         health=device.health,
         node_reachable=_is_reachable(node, live_nodes),
         node_cordoned=node.cordoned,
-        node=facts[node.pk],
+        node=facts,
         stable_id=device.stable_id,
         vendor=device.vendor,
         name=device.name,
