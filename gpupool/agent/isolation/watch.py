@@ -106,7 +106,7 @@ class IsolationWatch:
 
     def _tell(self, instance_id: UUID, kind: str, device: str, why: str) -> None:
         at = self._clock.now().timestamp()
-        data = {"instance": str(instance_id)}
+        data = {"instance_id": str(instance_id)}
         self._notice(Noticed(source="agent", kind=kind, at=at, stable_id=device, text=why, data=data))
 
 

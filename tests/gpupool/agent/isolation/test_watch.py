@@ -61,7 +61,7 @@ async def test_an_instance_that_lost_its_device_is_told_of_once_until_it_has_it_
     watched.missing = {"/dev/nvidia3": "Operation not permitted"}
     assert await watched.kinds() == [(UNSEEN, "GPU-1")]
     assert watched.noticed[0].text == "The instance cannot open /dev/nvidia3 any more: Operation not permitted."
-    assert watched.noticed[0].data == {"instance": str(watched.row.instance_id)}
+    assert watched.noticed[0].data == {"instance_id": str(watched.row.instance_id)}
     assert await watched.kinds() == []
     watched.missing = {}
     await watched.kinds()
