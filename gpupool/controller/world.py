@@ -16,7 +16,7 @@ from gpupool.models import (
     NodeState,
     VersionState,
 )
-from gpupool.models.catalog import PAPERS
+from gpupool.models.catalog import PAPERS, RUNS
 from gpupool.policies.instance import COMING_OR_UP, State
 from gpupool.policies.reconcile import InstanceView, NodeView, VersionView, World
 from gpupool.reads.placement import need_of, read_devices, read_quotas, read_reservations
@@ -25,8 +25,6 @@ from gpupool.services import switched_off
 
 _HISTORY = 20
 _PLACED = COMING_OR_UP - {State.REQUESTED}
-_RUNS = frozenset({VersionState.ADMITTED, VersionState.SERVING})
-"""An admitted version's instances load before it serves, so that it can take another's place at once."""
 
 
 def list_connected_nodes() -> frozenset[UUID]:
@@ -72,7 +70,7 @@ def _version(version: ModelVersion, placed: int, off: Collection[str]) -> Versio
     return VersionView(
         version_id=version.pk,
         label=f"{version.model.name} {version.name}",
-        replicas=version.replicas if version.state in _RUNS else 0,
+        replicas=version.replicas if version.state in RUNS else 0,
         need=need_of(version),
         failures=failures,
         last_failure_at=last,

@@ -44,6 +44,9 @@ class VersionState(models.TextChoices):
     RETIRED = "retired", "Retired"
 
 
+RUNS: Final = frozenset({VersionState.ADMITTED, VersionState.SERVING})
+"""An admitted version's instances load before it serves, so that it can take another's place at once."""
+
 PAPERS: Final = ("manifest", "card", "checks")
 PAPERS_OF_VERSION: Final = tuple(f"version__{name}" for name in PAPERS)
 """Large, and for admission and pages alone: whoever looks every second defers them."""

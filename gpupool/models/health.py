@@ -1,5 +1,7 @@
 """What went wrong with devices and what was done about it."""
 
+from typing import Final
+
 from django.db import models
 
 from core.models import TimeOrderedModel
@@ -42,6 +44,10 @@ class HealingActionState(models.TextChoices):
     DONE = "done", "Done"
     FAILED = "failed", "Failed"
     SUPERSEDED = "superseded", "Superseded"  # by a stronger one
+
+
+OPEN_ACTIONS: Final = (HealingActionState.PENDING, HealingActionState.RUNNING)
+"""Those that have no end yet."""
 
 
 class HealingAction(TimeOrderedModel):

@@ -173,9 +173,8 @@ def _outcome(
             return "fits", f"It would go to {where}{near}.{borrowed}", (), lent, nearness if len(chosen) > 1 else None
         case Preempt(instances=gone, reason=reason):
             return "preempts", reason, gone, (), None
-        case Unplaced(reason=reason):
-            waits = reason.startswith("It waits")
-            return ("waits" if waits else "does_not_fit"), reason, (), (), None
+        case Unplaced(reason=reason, waits_for=waits_for):
+            return ("waits" if waits_for else "does_not_fit"), reason, (), (), None
 
 
 def _devices(

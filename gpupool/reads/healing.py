@@ -14,13 +14,13 @@ from gpupool.models import (
     Device,
     DeviceEvent,
     HealingAction,
-    HealingActionState,
     Instance,
     InstanceState,
     Lease,
     NodeState,
     XidRule,
 )
+from gpupool.models.health import OPEN_ACTIONS
 from gpupool.policies.findings import TOGETHER_SECONDS, Event
 from gpupool.policies.healing_world import Attempt, DeviceState, Isolation, Occupant, Rules, Standing, World
 from gpupool.policies.lease import holder_of, instance_in
@@ -45,7 +45,7 @@ def device_actions(node_id: UUID) -> list[DeviceAction]:
     """
     rows = HealingAction.objects.filter(
         node_id=node_id,
-        state__in=(HealingActionState.PENDING, HealingActionState.RUNNING),
+        state__in=OPEN_ACTIONS,
         action__in=[*ASKS_NODE, LIMIT_POWER],
     ).select_related("device")
     held = Lease.objects.filter(device__node_id=node_id, released_at__isnull=True)
@@ -120,7 +120,7 @@ def _recent(now: datetime, device_id: UUID | None = None) -> list[Event]:
 
 def list_attempts(*, since: datetime, device_id: UUID | None = None) -> list[Attempt]:
     """Actions begun since then, and those that are open, the oldest first."""
-    rows = HealingAction.objects.filter(Q(created_at__gte=since) | Q(state__in=("pending", "running")))
+    rows = HealingAction.objects.filter(Q(created_at__gte=since) | Q(state__in=OPEN_ACTIONS))
     rows = rows.exclude(action=LIMIT_POWER)  # a person's wish, and no attempt at an error
     if device_id is not None:
         rows = rows.filter(device_id=device_id)

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Q, Sum
 
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, NodeState, VersionState
-from gpupool.models.catalog import PAPERS_OF_VERSION
+from gpupool.models.catalog import PAPERS_OF_VERSION, RUNS
 from gpupool.policies.asleep_pool import Pooled, PoolRules, Waiting, reuse_ratio
 from gpupool.policies.instance import UP, State
 from gpupool.policies.lease import holder_of
@@ -18,7 +18,6 @@ from gpupool.policies.rollback import Candidate
 from gpupool.policies.tiers import Latency, Tier, Timed, awake_bytes, tier_of, wake_latency
 
 _LOADS: Final = (InstanceState.STAGING, InstanceState.LOADING, InstanceState.WARMING)
-_GOING_BACK: Final = frozenset({VersionState.SERVING, VersionState.ADMITTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,9 @@ def pooled_view(instance: Instance, leases: list[Lease] | None = None) -> Pooled
 def read_candidates() -> dict[tuple[UUID, UUID | None], list[Candidate]]:
     """Versions by model, of the models with one that serves, was never ready and has something to go back to."""
     fresh = ModelVersion.objects.filter(state=VersionState.SERVING, replicas__gt=0, last_stable_at__isnull=True)
-    stable = ModelVersion.objects.filter(last_stable_at__isnull=False, state__in=_GOING_BACK)
+    stable = ModelVersion.objects.filter(last_stable_at__isnull=False, state__in=RUNS)
     models = fresh.filter(model_id__in=stable.values("model_id")).values_list("model_id", flat=True).distinct()
-    versions = ModelVersion.objects.filter(model_id__in=list(models), state__in=_GOING_BACK).select_related("model")
+    versions = ModelVersion.objects.filter(model_id__in=list(models), state__in=RUNS).select_related("model")
     found: dict[tuple[UUID, UUID | None], list[Candidate]] = {}
     for version in versions.order_by("pk"):
         found.setdefault((version.model_id, version.tenant_id), []).append(_candidate(version))

@@ -13,7 +13,7 @@ from core.epochs import Section
 from gpupool.leases.fencing import Superseded
 from gpupool.leases.tokens import known_base, note_revision
 from gpupool.models import Device, Instance, Lease, LeaseStatus
-from gpupool.policies.lease import Portion, Refused, decide_portion, holder_of
+from gpupool.policies.lease import ClaimDecision, Portion, Refused, decide_portion, holder_of
 from gpupool.services.changes import Changes
 from tenants.actor import Actor
 from tenants.services import record_audit
@@ -40,6 +40,15 @@ def lock_devices(device_ids: Sequence[UUID]) -> list[Device]:
     return [found[pk] for pk in device_ids]
 
 
+def decide_on(device: Device, wanted: Portion, *, beside: Lease | None = None) -> ClaimDecision:
+    """By what is claimed of a locked device now; `beside`: a lease in whose place the portion would be."""
+    active = Lease.objects.filter(device=device, released_at__isnull=True)
+    if beside is not None:
+        active = active.exclude(pk=beside.pk)
+    held = [Portion(one.memory_bytes, one.share, one.whole) for one in active]
+    return decide_portion(device_bytes=device.memory_bytes, held=held, wanted=wanted)
+
+
 def claim_portions(
     instance: Instance, portions: Sequence[tuple[Device, Portion]], *, numbers: ClaimNumbers | None, actor: Actor
 ) -> list[Lease] | Refused:
@@ -50,9 +59,7 @@ def claim_portions(
     without them they are counted here, and the leader takes the claim into the store later.
     """
     for device, portion in portions:
-        active = Lease.objects.filter(device=device, released_at__isnull=True)
-        held = [Portion(one.memory_bytes, one.share, one.whole) for one in active]
-        decision = decide_portion(device_bytes=device.memory_bytes, held=held, wanted=portion)
+        decision = decide_on(device, portion)
         if isinstance(decision, Refused):
             return Refused(f"{device.stable_id}: {decision.reason}.")
     numbers = numbers or _next_numbers()

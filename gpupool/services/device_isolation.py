@@ -10,6 +10,7 @@ from core.epochs import Section
 from core.refusals import Conflict
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, HealingAction, Instance, InstanceState, Lease
+from gpupool.models.health import OPEN_ACTIONS
 from gpupool.policies.healing_world import Isolation
 from gpupool.policies.lease import instance_in
 from gpupool.policies.remedy import LIMIT_POWER
@@ -82,7 +83,7 @@ def give_back_device(device_id: UUID, *, reason: str, actor: Actor, fence: Fence
     device = Device.objects.select_for_update(of=("self",), no_key=True).select_related("node").get(pk=device_id)
     if device.isolated_at is None or (fence is not None and device.isolated_by != Isolation.HEALING):
         return device
-    open_ = HealingAction.objects.filter(device=device, state__in=("pending", "running")).exclude(action=LIMIT_POWER)
+    open_ = HealingAction.objects.filter(device=device, state__in=OPEN_ACTIONS).exclude(action=LIMIT_POWER)
     if open_.exists():
         raise Conflict("Something is being done about this device: wait until it has ended.")
     changes = Changes()

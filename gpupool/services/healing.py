@@ -12,6 +12,7 @@ from django.utils import timezone
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, DeviceEvent, HealingAction, HealingActionState, Instance, InstanceState, Node
+from gpupool.models.health import OPEN_ACTIONS
 from gpupool.policies.healing_world import Decision, Isolation
 from gpupool.policies.remedy import ASKS_NODE, HARDWARE, TAKES_OUT, Remedy
 from gpupool.services.changes import Changes
@@ -27,7 +28,6 @@ MOST_EVENTS_AN_HOUR: Final = 4000
 _LARGEST_STEP: Final = 10**9
 """Between two numbers of events: an agent that dropped some has a gap there, and no agent has had so many."""
 _FLOOD: Final = "intake"
-OPEN: Final = (HealingActionState.PENDING, HealingActionState.RUNNING)
 _LATEST_SECOND: Final = 253_402_300_799.0
 
 
@@ -209,7 +209,7 @@ def apply_action_facts(node: Node, facts: Sequence[ActionFact], *, actor: Actor,
         return
     told = {fact.action_id: fact for fact in facts}
     now = timezone.now()
-    for action in HealingAction.objects.select_for_update().filter(pk__in=told, node=node, state__in=OPEN):
+    for action in HealingAction.objects.select_for_update().filter(pk__in=told, node=node, state__in=OPEN_ACTIONS):
         fact = told[action.pk]
         state = HealingActionState(fact.state)
         if state == HealingActionState.RUNNING and action.state == HealingActionState.PENDING:
@@ -230,7 +230,7 @@ def apply_action_facts(node: Node, facts: Sequence[ActionFact], *, actor: Actor,
 def end_overdue_action(action_id: UUID, *, actor: Actor, fence: Fence | None = None) -> None:
     """Nobody told its end in time: it failed. Raises Superseded."""
     check_fence(fence)
-    action = HealingAction.objects.select_for_update().filter(pk=action_id, state__in=OPEN).first()
+    action = HealingAction.objects.select_for_update().filter(pk=action_id, state__in=OPEN_ACTIONS).first()
     if action is None:
         return
     changes = Changes()
@@ -245,7 +245,7 @@ def end_overdue_action(action_id: UUID, *, actor: Actor, fence: Fence | None = N
 
 def end_reboots(node: Node, *, actor: Actor, changes: Changes) -> None:
     """The node came back under another boot id: its restarts are done. Inside the hello's transaction."""
-    rows = HealingAction.objects.select_for_update().filter(node=node, action=Remedy.REBOOT, state__in=OPEN)
+    rows = HealingAction.objects.select_for_update().filter(node=node, action=Remedy.REBOOT, state__in=OPEN_ACTIONS)
     for action in rows:
         if action.data.get("boot_id") != node.boot_id:
             _finish(action, HealingActionState.DONE, "The node has restarted.", actor=actor, now=timezone.now())
@@ -254,7 +254,9 @@ def end_reboots(node: Node, *, actor: Actor, changes: Changes) -> None:
 
 def disown_cordon(node: Node, *, actor: Actor) -> None:
     """A person has cordoned the node: no restart of ours ends that."""
-    for action in HealingAction.objects.select_for_update().filter(node=node, action=Remedy.REBOOT, state__in=OPEN):
+    for action in HealingAction.objects.select_for_update().filter(
+        node=node, action=Remedy.REBOOT, state__in=OPEN_ACTIONS
+    ):
         if action.data.pop("cordoned", None):
             action.save(update_fields=["data"])
             record_audit("healing.cordon_kept", subject=action, actor=actor, after={"node": node.name})

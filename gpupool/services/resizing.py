@@ -11,10 +11,10 @@ from django.db import transaction
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, Instance, InstanceDesire, Lease
-from gpupool.policies.lease import Portion, Refused, decide_portion, holder_of
+from gpupool.policies.lease import Portion, Refused, holder_of
 from gpupool.policies.tiers import asleep_bytes
 from gpupool.services.changes import Changes
-from gpupool.services.claims import lock_devices, release
+from gpupool.services.claims import decide_on, lock_devices, release
 from gpupool.services.instances import lock_instance
 from gpupool.services.placing import portions_of
 from tenants.actor import Actor
@@ -86,9 +86,7 @@ def _why_not(device: Device, wanted: Portion, *, beside: Lease) -> Refused | Non
         return Refused(f"it was taken out of service: {device.isolated_reason.rstrip('.')}")
     if not device.present:
         return Refused("it is not there now")
-    others = Lease.objects.filter(device=device, released_at__isnull=True).exclude(pk=beside.pk)
-    held = [Portion(one.memory_bytes, one.share, one.whole) for one in others]
-    decision = decide_portion(device_bytes=device.memory_bytes, held=held, wanted=wanted)
+    decision = decide_on(device, wanted, beside=beside)
     if not isinstance(decision, Refused):
         return None
     never = wanted.memory_bytes > (device.memory_bytes or 0)

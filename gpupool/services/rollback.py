@@ -1,6 +1,5 @@
 """A version that cannot be loaded gives way to the last one that could."""
 
-from typing import Final
 from uuid import UUID
 
 from django.db import transaction
@@ -9,11 +8,10 @@ from django.utils import timezone
 from core.epochs import Section
 from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Instance, InstanceState, ModelVersion, VersionState
+from gpupool.models.catalog import RUNS
 from gpupool.services.changes import Changes
 from tenants.actor import Actor
 from tenants.services import record_audit
-
-_GOES_BACK: Final = frozenset({VersionState.SERVING, VersionState.ADMITTED})
 
 
 @transaction.atomic
@@ -36,7 +34,7 @@ def roll_back_version(
     if (
         overtaken
         or stable.last_stable_at is None
-        or stable.state not in _GOES_BACK
+        or stable.state not in RUNS
         or (stable.model_id, stable.tenant_id) != (failed.model_id, failed.tenant_id)
     ):
         return stable
