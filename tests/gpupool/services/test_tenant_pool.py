@@ -117,6 +117,8 @@ def test_a_tenant_gets_its_instance_again_asleep_or_awake() -> None:
     assert (nearness.acquisitions, nearness.reuses) == (3, 2)
     assert nearness.reuse_ratio == pytest.approx(2 / 3)
     assert AuditEvent.objects.filter(action="instance.acquired", tenant_id=tenant.pk).count() == 3
+    moves = AuditEvent.objects.filter(action="instance.state_changed")
+    assert set(moves.values_list("tenant_id", flat=True)) == {tenant.pk}
 
 
 @pytest.mark.shows("R95")
