@@ -1,9 +1,9 @@
 """The entries of the sidebar. Only pages that exist stand here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from django.urls import Resolver404, resolve, reverse
+from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
@@ -31,43 +31,80 @@ class Group:
 def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
     """What people with a platform role reach."""
 
-    def entry(label: str, icon: str, name: str) -> Item:
-        return Item(label, icon, reverse(name), current=_is_current(name, view_name))
+    def group(title: str, *entries: tuple[str, str, str]) -> Group:
+        found = (_entry(label, icon, name, (), view_name) for label, icon, name in entries)
+        return Group(title, [item for item in found if item is not None])
 
     return [
-        Group(
+        group(
             _("Operate"),
-            [
-                entry(_("Overview"), "layout-dashboard", "console-overview"),
-                entry(_("Nodes"), "server-2", "console-nodes"),
-                entry(_("Instances"), "cube", "console-instances"),
-                entry(_("Engines"), "stack-2", "console-engines"),
-                entry(_("Will it fit?"), "gauge", "console-fit"),
-            ],
+            (_("Overview"), "layout-dashboard", "console-overview"),
+            (_("GPU memory"), "flame", "console-gpu-memory"),
+            (_("Nodes"), "server-2", "console-nodes"),
+            (_("Instances"), "cube", "console-instances"),
+            (_("Service levels"), "target", "console-slo"),
+            (_("Requests"), "list-details", "console-requests"),
         ),
-        Group(_("Tenancy"), [entry(_("Tenants"), "building-community", "console-tenants")]),
-        *_platform_group(superuser=superuser),
+        group(
+            _("Models"),
+            (_("Models"), "box", "console-models"),
+            (_("Routing"), "route", "console-routing"),
+            (_("Engines"), "stack-2", "console-engines"),
+            (_("Will it fit?"), "gauge", "console-fit"),
+            (_("Reservations"), "calendar-time", "console-reservations"),
+        ),
+        group(
+            _("Tenancy"),
+            (_("Tenants"), "building-community", "console-tenants"),
+            (_("Keys"), "key", "console-keys"),
+            (_("Quotas"), "adjustments", "console-quotas"),
+            (_("Prices"), "receipt", "console-prices"),
+            (_("Approvals"), "clipboard-check", "console-approvals"),
+            (_("People"), "users", "console-people"),
+        ),
+        group(
+            _("Platform"),
+            (_("Healing rules"), "stethoscope", "console-healing"),
+            (_("Audit log"), "history", "console-audit"),
+            (_("Health"), "heart-rate-monitor", "console-health"),
+            (_("Settings"), "settings", "console-settings"),
+        ),
+        *_reference_group(superuser=superuser),
     ]
 
 
 def portal_groups(tenant: Tenant, *, view_name: str, active_keys: str) -> list[Group]:
     """What members of a tenant reach."""
 
-    def entry(label: str, icon: str, name: str, count: str = "") -> Item:
-        href = reverse(name, args=[tenant.slug])
-        return Item(label, icon, href, current=_is_current(name, view_name), count=count)
+    def group(title: str, *entries: tuple[str, str, str]) -> Group:
+        found = (_entry(label, icon, name, (tenant.slug,), view_name) for label, icon, name in entries)
+        return Group(title, [item for item in found if item is not None])
 
+    build = group(
+        _("Build"),
+        (_("Quick start"), "rocket", "portal-home"),
+        (_("API keys"), "key", "portal-keys"),
+        (_("Models"), "box", "portal-models"),
+        (_("Playground"), "message-chatbot", "portal-playground"),
+        (_("Requests"), "list-details", "portal-requests"),
+    )
     return [
-        Group(
-            "",
-            [
-                entry(_("Quick start"), "rocket", "portal-home"),
-                entry(_("API keys"), "key", "portal-keys", active_keys),
-                entry(_("Usage"), "chart-bar", "portal-usage"),
-                entry(_("Members"), "users", "portal-members"),
-            ],
+        Group(build.title, [replace(item, count=active_keys) if item.icon == "key" else item for item in build.items]),
+        group(
+            _("Watch"),
+            (_("Usage"), "chart-bar", "portal-usage"),
+            (_("Limits"), "adjustments", "portal-limits"),
+            (_("Service levels"), "target", "portal-slo"),
+            (_("Capacity"), "gauge", "portal-capacity"),
+            (_("GPU memory"), "flame", "portal-gpu-memory"),
         ),
-        *_platform_group(superuser=False),
+        group(
+            _("Manage"),
+            (_("Members"), "users", "portal-members"),
+            (_("Billing"), "receipt", "portal-billing"),
+            (_("Settings"), "settings", "portal-settings"),
+        ),
+        *_reference_group(superuser=False),
     ]
 
 
@@ -82,13 +119,22 @@ def _is_current(name: str, view_name: str) -> bool:
     return view_name in (name, one) or view_name.startswith(one + "-")
 
 
-def _platform_group(*, superuser: bool) -> list[Group]:
+def _entry(label: str, icon: str, name: str, args: tuple[str, ...], view_name: str) -> Item | None:
+    """None where there is no such page."""
+    try:
+        href = reverse(name, args=args)
+    except NoReverseMatch:
+        return None
+    return Item(label, icon, href, current=_is_current(name, view_name))
+
+
+def _reference_group(*, superuser: bool) -> list[Group]:
     items = []
     if exists("/api/docs"):
         items.append(Item(_("API reference"), "code", "/api/docs", external=True))
     if superuser and exists("/backoffice/"):
         items.append(Item(_("Backoffice"), "database", "/backoffice/", external=True))
-    return [Group(_("Platform"), items)] if items else []
+    return [Group(_("Reference"), items)] if items else []
 
 
 def exists(path: str) -> bool:

@@ -17,6 +17,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import connection
 from django.utils import timezone
 
+import dashboard.holdings
 import gateway.holdings
 import gpupool.holdings
 import tenants.holdings
@@ -127,7 +128,9 @@ def test_of_an_erased_tenant_nothing_is_left_in_any_table_and_of_another_everyth
 
 def test_every_model_that_names_tenants_or_people_is_known_to_exports_and_erasure() -> None:
     held = {one.model._meta.label for one in erasure.all_held()}
-    nobodys = tenants.holdings.NOBODYS | gpupool.holdings.NOBODYS | gateway.holdings.NOBODYS
+    nobodys = (
+        tenants.holdings.NOBODYS | gpupool.holdings.NOBODYS | gateway.holdings.NOBODYS | dashboard.holdings.NOBODYS
+    )
     assert {model._meta.label for model in holding_models()} - held == set()
     assert {model._meta.label for model in apps.get_models()} == held | nobodys
     assert held & nobodys == set()

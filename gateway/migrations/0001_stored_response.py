@@ -5,28 +5,29 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='StoredResponse',
+            name="StoredResponse",
             fields=[
-                ('id', models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('tenant_id', models.UUIDField()),
-                ('key_id', models.UUIDField()),
-                ('model', models.CharField(max_length=200)),
-                ('previous_id', models.UUIDField(blank=True, null=True)),
-                ('input', models.JSONField()),
-                ('response', models.JSONField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('expires_at', models.DateTimeField()),
+                ("id", models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ("tenant_id", models.UUIDField()),
+                ("key_id", models.UUIDField()),
+                ("model", models.CharField(max_length=200)),
+                ("previous_id", models.UUIDField(blank=True, null=True)),
+                ("input", models.JSONField()),
+                ("response", models.JSONField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("expires_at", models.DateTimeField()),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant_id', 'id'], name='gateway_sto_tenant__9d5ddf_idx'), models.Index(fields=['expires_at'], name='gateway_sto_expires_f1bc7c_idx')],
+                "indexes": [
+                    models.Index(fields=["tenant_id", "id"], name="gateway_sto_tenant__9d5ddf_idx"),
+                    models.Index(fields=["expires_at"], name="gateway_sto_expires_f1bc7c_idx"),
+                ],
             },
         ),
     ]

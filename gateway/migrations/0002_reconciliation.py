@@ -5,57 +5,61 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('gateway', '0001_stored_response'),
+        ("gateway", "0001_stored_response"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='EndedSpool',
+            name="EndedSpool",
             fields=[
-                ('process_id', models.UUIDField(primary_key=True, serialize=False)),
-                ('sequence', models.BigIntegerField()),
-                ('ended_at', models.DateTimeField(auto_now_add=True, db_index=True)),
+                ("process_id", models.UUIDField(primary_key=True, serialize=False)),
+                ("sequence", models.BigIntegerField()),
+                ("ended_at", models.DateTimeField(auto_now_add=True, db_index=True)),
             ],
         ),
         migrations.CreateModel(
-            name='EngineReading',
+            name="EngineReading",
             fields=[
-                ('instance_id', models.UUIDField(primary_key=True, serialize=False)),
-                ('engine', models.CharField(max_length=32)),
-                ('at', models.DateTimeField()),
-                ('process_started', models.FloatField(null=True)),
-                ('input_tokens', models.BigIntegerField(null=True)),
-                ('output_tokens', models.BigIntegerField(null=True)),
-                ('cached_tokens', models.BigIntegerField(null=True)),
+                ("instance_id", models.UUIDField(primary_key=True, serialize=False)),
+                ("engine", models.CharField(max_length=32)),
+                ("at", models.DateTimeField()),
+                ("process_started", models.FloatField(null=True)),
+                ("input_tokens", models.BigIntegerField(null=True)),
+                ("output_tokens", models.BigIntegerField(null=True)),
+                ("cached_tokens", models.BigIntegerField(null=True)),
             ],
         ),
         migrations.CreateModel(
-            name='EngineDrift',
+            name="EngineDrift",
             fields=[
-                ('id', models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('instance_id', models.UUIDField()),
-                ('engine', models.CharField(max_length=32)),
-                ('model', models.CharField(max_length=200)),
-                ('since', models.DateTimeField()),
-                ('until', models.DateTimeField()),
-                ('restarted', models.BooleanField(default=False)),
-                ('requests', models.IntegerField(default=0)),
-                ('ledger_input', models.BigIntegerField(default=0)),
-                ('ledger_cached', models.BigIntegerField(default=0)),
-                ('ledger_output', models.BigIntegerField(default=0)),
-                ('estimated_output', models.BigIntegerField(default=0)),
-                ('without_cached', models.BooleanField(default=False)),
-                ('engine_input', models.BigIntegerField(null=True)),
-                ('engine_output', models.BigIntegerField(null=True)),
-                ('engine_cached', models.BigIntegerField(null=True)),
-                ('tolerance_input', models.BigIntegerField(default=0)),
-                ('tolerance_output', models.BigIntegerField(default=0)),
+                ("id", models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ("instance_id", models.UUIDField()),
+                ("engine", models.CharField(max_length=32)),
+                ("model", models.CharField(max_length=200)),
+                ("since", models.DateTimeField()),
+                ("until", models.DateTimeField()),
+                ("restarted", models.BooleanField(default=False)),
+                ("requests", models.IntegerField(default=0)),
+                ("ledger_input", models.BigIntegerField(default=0)),
+                ("ledger_cached", models.BigIntegerField(default=0)),
+                ("ledger_output", models.BigIntegerField(default=0)),
+                ("estimated_output", models.BigIntegerField(default=0)),
+                ("without_cached", models.BooleanField(default=False)),
+                ("engine_input", models.BigIntegerField(null=True)),
+                ("engine_output", models.BigIntegerField(null=True)),
+                ("engine_cached", models.BigIntegerField(null=True)),
+                ("tolerance_input", models.BigIntegerField(default=0)),
+                ("tolerance_output", models.BigIntegerField(default=0)),
             ],
             options={
-                'indexes': [models.Index(fields=['until'], name='gateway_eng_until_9bfc64_idx'), models.Index(fields=['instance_id', '-id'], name='gateway_eng_instanc_9bfb84_idx')],
-                'constraints': [models.UniqueConstraint(fields=('instance_id', 'until'), name='gateway_enginedrift_once')],
+                "indexes": [
+                    models.Index(fields=["until"], name="gateway_eng_until_9bfc64_idx"),
+                    models.Index(fields=["instance_id", "-id"], name="gateway_eng_instanc_9bfb84_idx"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("instance_id", "until"), name="gateway_enginedrift_once")
+                ],
             },
         ),
     ]

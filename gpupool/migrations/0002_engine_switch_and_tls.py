@@ -5,27 +5,26 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('gpupool', '0001_initial'),
+        ("gpupool", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='EngineSwitch',
+            name="EngineSwitch",
             fields=[
-                ('id', models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=32, unique=True)),
-                ('enabled', models.BooleanField(default=True)),
-                ('changed_at', models.DateTimeField(auto_now=True)),
+                ("id", models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=32, unique=True)),
+                ("enabled", models.BooleanField(default=True)),
+                ("changed_at", models.DateTimeField(auto_now=True)),
             ],
             options={
-                'abstract': False,
+                "abstract": False,
             },
         ),
         migrations.AddField(
-            model_name='instance',
-            name='tls',
+            model_name="instance",
+            name="tls",
             field=models.BooleanField(default=False),
         ),
     ]

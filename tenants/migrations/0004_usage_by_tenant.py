@@ -4,14 +4,13 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('tenants', '0003_access_token'),
+        ("tenants", "0003_access_token"),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='usageminute',
-            index=models.Index(fields=['tenant_id', 'minute'], name='tenants_usa_tenant__27fecf_idx'),
+            model_name="usageminute",
+            index=models.Index(fields=["tenant_id", "minute"], name="tenants_usa_tenant__27fecf_idx"),
         ),
     ]

@@ -4,19 +4,18 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('tenants', '0004_usage_by_tenant'),
+        ("tenants", "0004_usage_by_tenant"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='PlatformMinute',
+            name="PlatformMinute",
             fields=[
-                ('minute', models.DateTimeField(primary_key=True, serialize=False)),
-                ('requests', models.BigIntegerField(default=0)),
-                ('failures', models.BigIntegerField(default=0)),
-                ('tokens', models.BigIntegerField(default=0)),
+                ("minute", models.DateTimeField(primary_key=True, serialize=False)),
+                ("requests", models.BigIntegerField(default=0)),
+                ("failures", models.BigIntegerField(default=0)),
+                ("tokens", models.BigIntegerField(default=0)),
             ],
         ),
     ]

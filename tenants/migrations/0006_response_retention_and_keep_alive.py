@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('tenants', '0005_platform_minute'),
+        ("tenants", "0005_platform_minute"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='apikey',
-            name='keep_alive',
+            model_name="apikey",
+            name="keep_alive",
             field=models.BooleanField(default=True),
         ),
         migrations.AddField(
-            model_name='tenant',
-            name='response_retention_days',
+            model_name="tenant",
+            name="response_retention_days",
             field=models.PositiveSmallIntegerField(default=30),
         ),
     ]

@@ -40,42 +40,56 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='Adjustment',
+            name="Adjustment",
             fields=[
-                ('id', models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('tenant_id', models.UUIDField()),
-                ('kind', models.CharField(choices=[('credit', 'Credit'), ('correction', 'Correction')], max_length=10)),
-                ('amount_micros', models.BigIntegerField()),
-                ('month', models.CharField(max_length=7)),
-                ('reason', models.CharField(max_length=200)),
-                ('usage_record_id', models.UUIDField(null=True)),
-                ('created_by', models.UUIDField(null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ("id", models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ("tenant_id", models.UUIDField()),
+                ("kind", models.CharField(choices=[("credit", "Credit"), ("correction", "Correction")], max_length=10)),
+                ("amount_micros", models.BigIntegerField()),
+                ("month", models.CharField(max_length=7)),
+                ("reason", models.CharField(max_length=200)),
+                ("usage_record_id", models.UUIDField(null=True)),
+                ("created_by", models.UUIDField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant_id', 'month'], name='tenants_adj_tenant__b9095c_idx')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('amount_micros', 0), _negated=True), name='tenants_adjustment_not_zero'), models.CheckConstraint(condition=models.Q(models.Q(('kind', 'credit'), _negated=True), ('amount_micros__lt', 0), _connector='OR'), name='tenants_credit_is_negative')],
+                "indexes": [models.Index(fields=["tenant_id", "month"], name="tenants_adj_tenant__b9095c_idx")],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("amount_micros", 0), _negated=True), name="tenants_adjustment_not_zero"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("kind", "credit"), _negated=True), ("amount_micros__lt", 0), _connector="OR"
+                        ),
+                        name="tenants_credit_is_negative",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='GpuShare',
+            name="GpuShare",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('hour', models.DateTimeField()),
-                ('instance_id', models.UUIDField()),
-                ('tenant_id', models.UUIDField(null=True)),
-                ('model', models.CharField(max_length=200)),
-                ('version_id', models.UUIDField(null=True)),
-                ('gpus', models.PositiveSmallIntegerField()),
-                ('busy_ms', models.BigIntegerField(default=0)),
-                ('idle_ms', models.BigIntegerField(default=0)),
-                ('warm_ms', models.BigIntegerField(default=0)),
-                ('cost_micros', models.BigIntegerField(default=0)),
-                ('price_id', models.UUIDField(null=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("hour", models.DateTimeField()),
+                ("instance_id", models.UUIDField()),
+                ("tenant_id", models.UUIDField(null=True)),
+                ("model", models.CharField(max_length=200)),
+                ("version_id", models.UUIDField(null=True)),
+                ("gpus", models.PositiveSmallIntegerField()),
+                ("busy_ms", models.BigIntegerField(default=0)),
+                ("idle_ms", models.BigIntegerField(default=0)),
+                ("warm_ms", models.BigIntegerField(default=0)),
+                ("cost_micros", models.BigIntegerField(default=0)),
+                ("price_id", models.UUIDField(null=True)),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant_id', 'hour'], name='tenants_gpu_tenant__9654f1_idx')],
-                'constraints': [models.UniqueConstraint(fields=('hour', 'instance_id', 'tenant_id'), name='tenants_gpushare_once', nulls_distinct=False)],
+                "indexes": [models.Index(fields=["tenant_id", "hour"], name="tenants_gpu_tenant__9654f1_idx")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("hour", "instance_id", "tenant_id"), name="tenants_gpushare_once", nulls_distinct=False
+                    )
+                ],
             },
         ),
         migrations.RunSQL(GUARD_BOOKS, reverse_sql=UNGUARD_BOOKS),

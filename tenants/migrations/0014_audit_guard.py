@@ -96,9 +96,7 @@ class Migration(migrations.Migration):
     dependencies = [("tenants", "0013_conversations_and_erasure")]
 
     operations = [
-        migrations.AddField(
-            model_name="auditevent", name="transaction", field=models.BigIntegerField(null=True)
-        ),
+        migrations.AddField(model_name="auditevent", name="transaction", field=models.BigIntegerField(null=True)),
         migrations.RemoveIndex(model_name="auditevent", name="tenants_aud_subject_2c003f_idx"),
         migrations.AddIndex(
             model_name="auditevent",
@@ -150,11 +148,7 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunSQL(
-            GUARD_AUDIT, reverse_sql="DROP TRIGGER tenants_audit_no_truncate ON tenants_auditevent"
-        ),
+        migrations.RunSQL(GUARD_AUDIT, reverse_sql="DROP TRIGGER tenants_audit_no_truncate ON tenants_auditevent"),
         migrations.RunSQL(KEEP_HISTORY, reverse_sql=STOP_HISTORY),
-        migrations.RunSQL(
-            MAKE_PARTITIONS, reverse_sql="DROP FUNCTION tenants_make_partition(integer, integer)"
-        ),
+        migrations.RunSQL(MAKE_PARTITIONS, reverse_sql="DROP FUNCTION tenants_make_partition(integer, integer)"),
     ]

@@ -1,0 +1,1 @@
+"""Addresses of the pages, a file an area; `dashboard.urls` gathers them."""

@@ -1,0 +1,84 @@
+"""The span of time that a page shows, and its zone: both stand in the address, so that a link shows the same."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+from django.http import HttpRequest
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+SPANS: Final[Mapping[str, tuple[timedelta, str | Promise]]] = {
+    "15m": (timedelta(minutes=15), _("15 min")),
+    "1h": (timedelta(hours=1), _("1 h")),
+    "6h": (timedelta(hours=6), _("6 h")),
+    "24h": (timedelta(hours=24), _("24 h")),
+    "7d": (timedelta(days=7), _("7 d")),
+    "30d": (timedelta(days=30), _("30 d")),
+    "90d": (timedelta(days=90), _("90 d")),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """Aware moments, `since` included, `until` not. `name` is a key of SPANS, or "" for moments of one's own."""
+
+    since: datetime
+    until: datetime
+    zone: ZoneInfo
+    name: str
+    choices: Sequence[str]
+    zones: Sequence[str]
+
+    @property
+    def spans(self) -> list[tuple[str, str | Promise]]:
+        """What the range picker offers."""
+        return [(name, SPANS[name][1]) for name in self.choices]
+
+
+def read_range(
+    request: HttpRequest,
+    *,
+    now: datetime,
+    home_zone: str = "UTC",
+    choices: Sequence[str] = ("1h", "24h", "7d", "30d"),
+    default: str = "24h",
+    longest: timedelta = timedelta(days=366),
+) -> TimeRange:
+    """What `?range=` or `?from=&to=` and `?zone=` say; `default` and `home_zone` where they make no sense.
+
+    `from` and `to` are local times of the zone, as `<input type="datetime-local">` writes them.
+    """
+    zone = zone_of(request.GET.get("zone", ""), default=home_zone)
+    zones = list(dict.fromkeys([home_zone, "UTC", zone.key]))
+    since, until = _moment(request.GET.get("from", ""), zone), _moment(request.GET.get("to", ""), zone)
+    if since is not None and (until is None or since < until):
+        end = min(until or now, now) if since < now else since + timedelta(minutes=1)
+        begin = max(since, end - longest)
+        return TimeRange(since=begin, until=end, zone=zone, name="", choices=choices, zones=zones)
+    wanted = request.GET.get("range", "")
+    name = wanted if wanted in choices else default
+    return TimeRange(since=now - SPANS[name][0], until=now, zone=zone, name=name, choices=choices, zones=zones)
+
+
+def zone_of(name: str, *, default: str) -> ZoneInfo:
+    """The zone that is called so; the default where there is none."""
+    return ZoneInfo(name if name in _zone_names() else default)
+
+
+@cache
+def _zone_names() -> frozenset[str]:
+    return frozenset(available_timezones())  # reads hundreds of files
+
+
+def _moment(text: str, zone: ZoneInfo) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if not 2000 <= found.year < 9999:
+        return None
+    return found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
