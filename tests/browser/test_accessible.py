@@ -7,6 +7,7 @@ import pytest
 
 from tenants.models import TenantRole
 from tests.browser.conftest import Web
+from tests.browser.pages import CONSOLE, PORTAL
 from tests.browser.walk import log_in
 from tests.dashboard.people import minutes_ago, person, pool, tenant, usage
 
@@ -16,17 +17,6 @@ if TYPE_CHECKING:
 OpenPage = Callable[..., "Page"]
 Shoot = Callable[["Page", str], None]
 
-CONSOLE = [
-    "/console/overview/",
-    "/console/instances/",
-    "/console/instances/?q=none",
-    "/console/instances/attach/",
-    "/console/engines/",
-    "/console/engines/vllm/off/",
-    "/console/fit/",
-    "/console/tenants/",
-]
-PORTAL = ["/t/acme/", "/t/acme/keys/", "/t/acme/keys/new/", "/t/acme/usage/?range=1h", "/t/empty/usage/"]
 WCAG = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
 
