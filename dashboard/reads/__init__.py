@@ -1,0 +1,1 @@
+"""Reads of pages that gather rows of several rooms."""
