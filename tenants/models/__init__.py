@@ -5,6 +5,13 @@ from tenants.models.adjustments import Adjustment, AdjustmentKind
 from tenants.models.audit import AuditEvent
 from tenants.models.configuration import ConfigurationChange
 from tenants.models.issuers import TokenIssuer
+from tenants.models.latency import (
+    LatencyHour,
+    LatencyMinute,
+    ModelLatencyHour,
+    ModelLatencyMinute,
+    RefusalMinute,
+)
 from tenants.models.ledger import (
     DeadLetter,
     LedgerMark,
@@ -47,17 +54,22 @@ __all__ = [
     "GrantEffect",
     "Installation",
     "Invitation",
+    "LatencyHour",
+    "LatencyMinute",
     "LedgerMark",
     "Limit",
     "LimitGeneration",
     "LoginLink",
     "Membership",
     "Metric",
+    "ModelLatencyHour",
+    "ModelLatencyMinute",
     "Notice",
     "PlatformMinute",
     "PlatformRole",
     "Price",
     "PrincipalKind",
+    "RefusalMinute",
     "RequestKind",
     "RoleMapping",
     "RoleSource",

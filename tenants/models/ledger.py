@@ -40,11 +40,28 @@ class UsageRecord(models.Model):
     reserved_input = models.BigIntegerField(null=True)
     reserved_output = models.BigIntegerField(null=True)
     reserved_micros = models.BigIntegerField(null=True)
+    # Where the time went; None: not measured, or it did not come so far. What is left of ttft_ms is the prefill, of
+    # duration_ms the decoding.
+    queue_ms = models.FloatField(null=True)  # from arrival until it was handed to the (last) endpoint
+    tokenise_ms = models.FloatField(null=True)  # of that, where the prompt's tokens were counted
+    connect_ms = models.FloatField(null=True)  # until that endpoint had a connection
+    first_decode_ms = models.FloatField(null=True)  # from the first content to the second
 
     class Meta:
         indexes = [
             models.Index(fields=["tenant_id", "-id"]),
             models.Index(fields=["key_id", "-id"]),
+            models.Index(fields=["model", "-id"], name="tenants_usage_model"),
+            models.Index(  # few, and looked for among many
+                fields=["-id"],
+                condition=~models.Q(outcome="success"),
+                name="tenants_usage_unwell",
+            ),
+            models.Index(
+                fields=["tenant_id", "-id"],
+                condition=~models.Q(outcome="success"),
+                name="tenants_usage_tenant_unwell",
+            ),
             models.Index(  # rollups do not name subjects
                 fields=["subject_id", "-id"],
                 condition=models.Q(subject_id__isnull=False),
