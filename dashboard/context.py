@@ -35,6 +35,7 @@ class Shell:
     user_name: str = ""
     role: str = ""
     may_read_platform: bool = False
+    palette: str = ""  # where the command palette asks; "": there is none
     simulated: str = ""  # all, some: nodes are made up, and every page of the console says so
     strings: Mapping[str, object] = field(default_factory=dict)
 
@@ -55,6 +56,7 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
         return {
             "shell": Shell(
                 home=reverse("portal-home", args=[access.tenant.slug]),
+                palette=reverse("portal-palette", args=[access.tenant.slug]),
                 area_name=_("Portal"),
                 groups=portal_groups(
                     access.tenant,
@@ -72,6 +74,7 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
     return {
         "shell": Shell(
             home=reverse("home"),
+            palette=reverse("console-palette") if user.may_read_platform else "",
             area_name=_("Console") if user.may_read_platform else "",
             groups=console_groups(view_name=view_name, superuser=user.is_superuser)
             if user.may_read_platform

@@ -25,6 +25,16 @@ def script_strings() -> dict[str, object]:
         "as_of": _("as of %(time)s · times in %(zone)s"),
         "failed": _("The server could not be reached. Try again."),
         "refused": _("This is no longer possible. Reload the page to see why."),
+        "nothing_found": _("Nothing is called so."),
+        "palette_keys": _("↑ ↓ to move, Enter to go, Esc to close"),
+        "kinds": {
+            "page": _("Pages"),
+            "tenant": _("Tenants"),
+            "model": _("Models"),
+            "node": _("Nodes"),
+            "instance": _("Instances"),
+            "key": _("API keys"),
+        },
         "words": {
             "instance": {key: str(value) for key, value in labels.INSTANCE_STATES.items()},
             "health": {key: str(value) for key, value in labels.DEVICE_HEALTH.items()},

@@ -7,7 +7,7 @@ from django.views.generic import RedirectView
 from django.views.i18n import set_language
 
 from dashboard.addresses import console_pool, console_tenancy, portal, watch
-from dashboard.views import home, login
+from dashboard.views import home, login, palette
 
 urlpatterns = [
     path("", home.start, name="home"),
@@ -19,6 +19,8 @@ urlpatterns = [
     path("logout/", LogoutView.as_view(), name="logout"),
     path("", include("dashboard.accounts.urls")),
     path("language/", set_language, name="set_language"),
+    path("console/palette/", palette.console, name="console-palette"),
+    path("t/<slug:slug>/palette/", palette.portal, name="portal-palette"),
     *console_tenancy.patterns,
     *console_pool.patterns,
     *watch.patterns,

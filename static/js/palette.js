@@ -1,0 +1,125 @@
+// The command palette: Ctrl/Cmd-K or "/" opens it, arrows move, Enter goes. Asks the server as one types.
+import { words } from "./words.js";
+
+const WAIT_MS = 120;
+const ORDER = ["page", "tenant", "model", "node", "instance", "key"];
+
+const dialog = document.getElementById("palette");
+const input = dialog?.querySelector("input");
+const list = dialog?.querySelector("ul");
+const status = dialog?.querySelector("footer");
+let timer = 0;
+let asked = 0;
+let chosen = -1;
+
+function options() {
+  return [...list.querySelectorAll('[role="option"]')];
+}
+
+function choose(index) {
+  const all = options();
+  if (!all.length) return;
+  chosen = (index + all.length) % all.length;
+  all.forEach((one, at) => one.setAttribute("aria-selected", String(at === chosen)));
+  input.setAttribute("aria-activedescendant", all[chosen].id);
+  all[chosen].scrollIntoView({ block: "nearest" });
+}
+
+function icon(name) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  const use = document.createElementNS("http://www.w3.org/2000/svg", "use");
+  use.setAttribute("href", `${dialog.dataset.sprite}#${name}`);
+  svg.append(use);
+  return svg;
+}
+
+function show(found) {
+  list.replaceChildren();
+  chosen = -1;
+  input.removeAttribute("aria-activedescendant");
+  found.sort((one, other) => ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind));
+  let kind = "";
+  found.forEach((one, at) => {
+    if (one.kind !== kind) {
+      kind = one.kind;
+      const head = document.createElement("li");
+      head.setAttribute("role", "presentation");
+      const title = document.createElement("h3");
+      title.textContent = words.kinds[kind] ?? kind;
+      head.append(title);
+      list.append(head);
+    }
+    const line = document.createElement("li");
+    line.id = `palette-${at}`;
+    line.setAttribute("role", "option");
+    line.setAttribute("aria-selected", "false");
+    line.dataset.href = one.href;
+    const label = document.createElement("span");
+    label.textContent = one.label;
+    const where = document.createElement("span");
+    where.className = "where";
+    where.textContent = one.where;
+    line.append(icon(one.icon), label, where);
+    list.append(line);
+  });
+  status.textContent = found.length ? words.palette_keys : words.nothing_found;
+  if (found.length) choose(0);
+}
+
+async function ask() {
+  const turn = ++asked;
+  try {
+    const answer = await fetch(`${dialog.dataset.address}?q=${encodeURIComponent(input.value.trim())}`);
+    if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
+    const found = await answer.json();
+    if (turn === asked) show(found);
+  } catch {
+    if (turn === asked) {
+      list.replaceChildren();
+      status.textContent = words.failed;
+    }
+  }
+}
+
+function open() {
+  if (dialog.open || document.querySelector("dialog[open]")) return;
+  dialog.showModal();
+  input.value = "";
+  ask();
+}
+
+function follow(line) {
+  if (line) location.assign(line.dataset.href);
+}
+
+if (dialog) {
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+    if ((event.key === "k" || event.key === "K") && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      if (dialog.open) dialog.close();
+      else open();
+    } else if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      open();
+    }
+  });
+  document.querySelector("[data-palette]")?.addEventListener("click", open);
+  input.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(ask, WAIT_MS);
+  });
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown") choose(chosen + 1);
+    else if (event.key === "ArrowUp") choose(chosen - 1);
+    else if (event.key === "Enter") follow(options()[chosen]);
+    else return;
+    event.preventDefault();
+  });
+  list.addEventListener("click", (event) => follow(event.target.closest('[role="option"]')));
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+}
