@@ -18,10 +18,30 @@ class Migration(migrations.Migration):
                 ("failures", models.BigIntegerField(default=0)),
                 ("faults", models.BigIntegerField(default=0)),
                 ("cancelled", models.BigIntegerField(default=0)),
-                ("ttft", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("tpot", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("queue", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("duration", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
+                (
+                    "ttft",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "tpot",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "queue",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "duration",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
                 ("tenant_id", models.UUIDField()),
                 ("hour", models.DateTimeField()),
             ],
@@ -36,10 +56,30 @@ class Migration(migrations.Migration):
                 ("failures", models.BigIntegerField(default=0)),
                 ("faults", models.BigIntegerField(default=0)),
                 ("cancelled", models.BigIntegerField(default=0)),
-                ("ttft", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("tpot", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("queue", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("duration", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
+                (
+                    "ttft",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "tpot",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "queue",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "duration",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
                 ("tenant_id", models.UUIDField()),
                 ("minute", models.DateTimeField()),
             ],
@@ -54,10 +94,30 @@ class Migration(migrations.Migration):
                 ("failures", models.BigIntegerField(default=0)),
                 ("faults", models.BigIntegerField(default=0)),
                 ("cancelled", models.BigIntegerField(default=0)),
-                ("ttft", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("tpot", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("queue", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("duration", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
+                (
+                    "ttft",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "tpot",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "queue",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "duration",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
                 ("hour", models.DateTimeField()),
             ],
         ),
@@ -71,10 +131,30 @@ class Migration(migrations.Migration):
                 ("failures", models.BigIntegerField(default=0)),
                 ("faults", models.BigIntegerField(default=0)),
                 ("cancelled", models.BigIntegerField(default=0)),
-                ("ttft", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("tpot", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("queue", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
-                ("duration", django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
+                (
+                    "ttft",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "tpot",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "queue",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
+                (
+                    "duration",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), default=list, size=None
+                    ),
+                ),
                 ("minute", models.DateTimeField()),
             ],
         ),

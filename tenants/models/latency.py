@@ -18,10 +18,10 @@ class LatencySums(models.Model):
     failures = models.BigIntegerField(default=0)  # failed, truncated, lost: as in UsageMinute
     faults = models.BigIntegerField(default=0)  # of them those that were not the caller's: lost, truncated, 5xx
     cancelled = models.BigIntegerField(default=0)
-    ttft = ArrayField(models.BigIntegerField())
-    tpot = ArrayField(models.BigIntegerField())
-    queue = ArrayField(models.BigIntegerField())
-    duration = ArrayField(models.BigIntegerField())
+    ttft = ArrayField(models.BigIntegerField(), default=list)
+    tpot = ArrayField(models.BigIntegerField(), default=list)
+    queue = ArrayField(models.BigIntegerField(), default=list)
+    duration = ArrayField(models.BigIntegerField(), default=list)
 
     class Meta:
         abstract = True
