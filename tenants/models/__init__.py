@@ -1,6 +1,6 @@
 """Who may do what, and what it cost."""
 
-from tenants.models.access import AccessToken, ApiKey, Grant, GrantEffect, PrincipalKind
+from tenants.models.access import AccessToken, ApiKey, Grant, GrantEffect, KeyPurpose, PrincipalKind
 from tenants.models.adjustments import Adjustment, AdjustmentKind
 from tenants.models.audit import AuditEvent
 from tenants.models.configuration import ConfigurationChange
@@ -53,6 +53,7 @@ __all__ = [
     "Grant",
     "GrantEffect",
     "Installation",
+    "KeyPurpose",
     "Invitation",
     "LatencyHour",
     "LatencyMinute",

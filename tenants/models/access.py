@@ -18,6 +18,13 @@ def _check_texts(field: str, values: object, *, within: frozenset[str] | None = 
         raise ValidationError({field: f"Some of {', '.join(sorted(within))}."})
 
 
+class KeyPurpose(models.TextChoices):
+    """What a key is for that no application has."""
+
+    NONE = "", "An application"
+    PLAYGROUND = "playground", "The portal's playground"  # a person's own; its secret is nowhere: see the service
+
+
 class ApiKey(TimeOrderedModel):
     """A secret shown once; only its SHA-256 digest is kept (the secret has 256 random bits)."""
 
@@ -37,12 +44,24 @@ class ApiKey(TimeOrderedModel):
     replaced_by = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="replaces")
     lineage = models.UUIDField(null=True, blank=True, editable=False, db_index=True)  # of a rotated key: the first's id
     store_conversations = models.BooleanField(default=False, db_default=False)
+    purpose = models.CharField(max_length=12, choices=KeyPurpose, default="", db_default="", blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True)
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        indexes = [models.Index(fields=["tenant", "id"])]
+        indexes = [
+            models.Index(fields=["tenant", "id"]),
+            models.Index(fields=["tenant", "name", "id"], name="tenants_apikey_by_name"),
+            models.Index(fields=["tenant", "last_four"], name="tenants_apikey_by_ending"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "created_by"],
+                condition=models.Q(purpose="playground", revoked_at__isnull=True),
+                name="tenants_apikey_playground",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.masked})"

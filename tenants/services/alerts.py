@@ -88,7 +88,7 @@ def tell_expiring_keys(*, now: datetime) -> int:
     told = 0
     soon = now + timedelta(days=max(KEY_DAYS))
     keys = ApiKey.objects.filter(
-        revoked_at__isnull=True, expires_at__gt=now, expires_at__lte=soon, tenant__state=TenantState.ACTIVE
+        revoked_at__isnull=True, expires_at__gt=now, expires_at__lte=soon, tenant__state=TenantState.ACTIVE, purpose=""
     )
     for key in keys.select_related("tenant").order_by("id").iterator():
         assert key.expires_at is not None

@@ -37,6 +37,8 @@ def rotate_api_key(key_id: UUID, *, overlap: timedelta, actor: Actor, expires_at
         raise Conflict("This key works no longer: make a new one.")
     if old.replaced_by_id is not None:
         raise Conflict("This key was rotated before: rotate the one in its place.")
+    if old.purpose:
+        raise Conflict("No application has this key, and it renews itself.")
     if expires_at is None and old.expires_at is not None:
         expires_at = now + (old.expires_at - old.created_at)
     new = _succeed(old, expires_at=expires_at, actor=actor)
