@@ -1,90 +1,237 @@
-// One websocket with back-off. Says Live, Reconnecting, Stale or No permission; closes while the tab is hidden.
-import { words } from "./words.js";
+// Live channels: one websocket a page, shared by all that watch. Hidden tabs unsubscribe, and a tab that comes back,
+// wakes or leaves the back-forward cache subscribes again and gets a keyframe first.
+//
+//   const off = live("fleet", "", { onFrame, onState });
+//   onFrame(frame)          an object for text frames, a Uint8Array for binary ones
+//   onState(state, at, why) connecting, live, paused, reconnecting, stale or denied; `at` is seconds since the epoch
+//   off.resync()            asks for a keyframe, for decoders that lost their place; off() stops watching
+import { fill, words } from "./words.js";
 
-const STALE_AFTER_MS = 4000;
+const ADDRESS = "/ws/live";
+const CLOSE_DENIED = 4403;
+const STALE_MS = 4000; // at least; feeds with a longer period are waited for longer
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15000;
-const CLOSE_DENIED = 4403;
+const HIDDEN_CLOSE_MS = 60000;
+const TICK_MS = 1000;
 const TONES = { connecting: "", live: "good", reconnecting: "warn pulse", stale: "warn", paused: "", denied: "bad" };
 
-export class LiveChannel {
-  // `onFrame(frame)` gets parsed frames in order; `onState(state)` gets each change of state.
-  constructor(path, { onFrame, onState }) {
-    this.path = path;
+const watches = new Set();
+let socket = null;
+let wait = FIRST_WAIT_MS;
+let retry = 0;
+let closing = 0;
+let heardAt = 0;
+let lastNumber = 0;
+let deniedWhy = null; // not null: the server has said that we may not, trying again is of no use
+let started = false;
+
+class Watch {
+  constructor(channel, scope, { onFrame, onState }) {
+    this.channel = channel;
+    this.scope = scope;
     this.onFrame = onFrame;
-    this.onState = onState;
-    this.wait = FIRST_WAIT_MS;
-    this.socket = null;
-    this.retry = 0;
-    this.lastFrameAt = 0;
-    this.sequence = -1;
+    this.onState = onState ?? (() => {});
+    this.number = 0; // 0: not subscribed
+    this.staleMs = STALE_MS;
+    this.frameAt = 0;
+    this.at = null;
     this.state = "";
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.pause() : this.open()));
-    setInterval(() => this.checkStale(), 1000);
     this.setState("connecting");
-    this.open();
   }
 
-  open() {
-    clearTimeout(this.retry);
-    if (this.socket || this.state === "denied" || document.hidden) return;
-    const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(`${scheme}//${location.host}${this.path}`);
-    this.socket = socket;
-    this.sequence = -1;
-    socket.addEventListener("message", (event) => {
-      if (this.socket === socket) this.receive(JSON.parse(event.data));
-    });
-    socket.addEventListener("close", (event) => {
-      if (this.socket !== socket) return;
-      this.socket = null;
-      if (event.code === CLOSE_DENIED) {
-        this.setState("denied");
-      } else if (!document.hidden) {
-        this.setState("reconnecting");
-        // Spread out, so that a restarted server is not met by every tab at once.
-        this.retry = setTimeout(() => this.open(), this.wait * (0.5 + Math.random()));
-        this.wait = Math.min(LONGEST_WAIT_MS, this.wait * 2);
-      }
-    });
+  setState(state, why = "") {
+    if (state === this.state && !why) return;
+    this.state = state;
+    this.onState(state, this.at, why);
   }
 
-  pause() {
-    clearTimeout(this.retry);
-    const socket = this.socket;
-    this.socket = null;
-    // Closing a socket that is still connecting is reported as an error; wait until it has.
-    if (socket?.readyState === WebSocket.CONNECTING) socket.addEventListener("open", () => socket.close());
-    else socket?.close();
-    if (this.state !== "denied") this.setState("paused");
+  subscribe() {
+    if (this.state === "denied") return;
+    lastNumber = (lastNumber % 255) + 1; // a new one each time: frames that are still under way are no longer ours
+    this.number = lastNumber;
+    this.frameAt = performance.now();
+    say({ op: "subscribe", n: this.number, channel: this.channel, scope: this.scope });
+  }
+
+  unsubscribe() {
+    if (this.number) say({ op: "unsubscribe", n: this.number });
+    this.number = 0;
   }
 
   receive(frame) {
-    if (frame.seq <= this.sequence) return;
-    this.sequence = frame.seq;
-    if (frame.v === "trouble.v1") {
-      this.setState("stale");
-      return;
-    }
-    this.wait = FIRST_WAIT_MS;
-    this.lastFrameAt = performance.now();
+    this.frameAt = performance.now();
+    this.at = frame.at ?? Date.now() / 1000;
+    wait = FIRST_WAIT_MS;
     this.setState("live");
-    this.onFrame(frame);
+    if (!frame.same) this.onFrame(frame);
   }
 
-  checkStale() {
-    if (this.state === "live" && performance.now() - this.lastFrameAt > STALE_AFTER_MS) this.setState("stale");
+  hear(message) {
+    if (message.op === "subscribed") this.staleMs = Math.max(STALE_MS, 3000 * message.period);
+    else if (message.op === "trouble") this.setState("stale");
+    else if (message.op === "error") {
+      this.number = 0;
+      this.setState("denied", words.live_why?.[message.code] ?? "");
+    }
   }
 
-  setState(state) {
-    if (state === this.state) return;
-    this.state = state;
-    this.onState(state);
+  checkStale(now) {
+    if (this.state === "live" && now - this.frameAt > this.staleMs) this.setState("stale");
   }
 }
 
-export function showState(pill, state) {
+export function live(channel, scope, handlers) {
+  const watch = new Watch(channel, scope, handlers);
+  watches.add(watch);
+  if (!started) start();
+  if (deniedWhy !== null) watch.setState("denied", deniedWhy);
+  else if (document.hidden) watch.setState("paused");
+  else if (socket?.readyState === WebSocket.OPEN) watch.subscribe();
+  else open();
+  const off = () => {
+    watch.unsubscribe();
+    watches.delete(watch);
+  };
+  off.resync = () => {
+    if (!watch.number) return;
+    watch.unsubscribe();
+    watch.subscribe();
+  };
+  return off;
+}
+
+function start() {
+  started = true;
+  document.addEventListener("visibilitychange", () => (document.hidden ? hide() : show()));
+  // An open socket would keep the page out of the back-forward cache.
+  window.addEventListener("pagehide", () => drop("paused"));
+  window.addEventListener("pageshow", (event) => event.persisted && show());
+  window.addEventListener("online", () => show());
+  setInterval(tick, TICK_MS);
+}
+
+function say(message) {
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+}
+
+function open() {
+  clearTimeout(retry);
+  if (socket || deniedWhy !== null || document.hidden || !watches.size) return;
+  const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+  const opened = new WebSocket(`${scheme}//${location.host}${ADDRESS}`);
+  opened.binaryType = "arraybuffer";
+  socket = opened;
+  heardAt = performance.now();
+  opened.addEventListener("open", () => {
+    if (socket === opened) for (const watch of watches) watch.subscribe();
+  });
+  opened.addEventListener("message", (event) => {
+    if (socket === opened) receive(event.data);
+  });
+  opened.addEventListener("close", (event) => {
+    if (socket !== opened) return;
+    forget();
+    if (event.code === CLOSE_DENIED) {
+      deniedWhy = words.live_why?.[event.reason] ?? "";
+      for (const watch of watches) watch.setState("denied", deniedWhy);
+    } else if (!document.hidden) tryAgain();
+  });
+}
+
+function receive(data) {
+  heardAt = performance.now();
+  const binary = data instanceof ArrayBuffer;
+  const message = binary ? new Uint8Array(data) : JSON.parse(data);
+  const number = binary ? message[0] : message.n;
+  for (const watch of watches) {
+    if (watch.number !== number) continue;
+    if (binary) watch.receive(message.subarray(1));
+    else if (message.op) watch.hear(message);
+    else watch.receive(message);
+  }
+}
+
+function forget() {
+  socket = null;
+  for (const watch of watches) watch.number = 0;
+}
+
+function tryAgain() {
+  for (const watch of watches) if (watch.state !== "denied") watch.setState("reconnecting");
+  clearTimeout(retry);
+  // Spread out, so that a restarted server is not met by every tab at once.
+  retry = setTimeout(open, wait * (0.5 + Math.random()));
+  wait = Math.min(LONGEST_WAIT_MS, wait * 2);
+}
+
+function drop(state) {
+  clearTimeout(retry);
+  clearTimeout(closing);
+  const dropped = socket;
+  forget();
+  // Closing a socket that is still connecting is reported as an error; wait until it has.
+  if (dropped?.readyState === WebSocket.CONNECTING) dropped.addEventListener("open", () => dropped.close());
+  else dropped?.close();
+  for (const watch of watches) if (watch.state !== "denied") watch.setState(state);
+}
+
+function hide() {
+  clearTimeout(retry);
+  for (const watch of watches) {
+    watch.unsubscribe();
+    if (watch.state !== "denied") watch.setState("paused");
+  }
+  clearTimeout(closing);
+  closing = setTimeout(() => document.hidden && drop("paused"), HIDDEN_CLOSE_MS);
+}
+
+function show() {
+  clearTimeout(closing);
+  if (document.hidden) return;
+  if (socket?.readyState !== WebSocket.OPEN) {
+    open();
+    return;
+  }
+  for (const watch of watches) if (!watch.number) watch.subscribe();
+}
+
+function tick() {
+  const now = performance.now();
+  for (const watch of watches) watch.checkStale(now);
+  // A laptop that slept, or a network that went, leaves a socket that looks open and says nothing for ever.
+  const longest = Math.max(STALE_MS, ...[...watches].filter((watch) => watch.number).map((watch) => watch.staleMs));
+  const watching = [...watches].some((watch) => watch.number);
+  if (socket && watching && now - heardAt > 2.5 * longest) {
+    const dead = socket;
+    forget();
+    dead.close();
+    tryAgain();
+  }
+}
+
+// `at` is seconds since the epoch, null where nothing has come yet; the reason is put behind the pill.
+export function showState(pill, state, at = null, why = "") {
   pill.className = `pill ${TONES[state]}`;
   pill.dataset.value = state;
-  pill.textContent = words[state];
+  const old = at !== null && state !== "live" && state !== "connecting" && state !== "denied";
+  pill.textContent = old ? `${words[state]} · ${asOf(at)}` : words[state];
+  let reason = pill.nextElementSibling;
+  if (!reason?.matches("[data-live-why]")) {
+    if (!why) return;
+    reason = document.createElement("span");
+    reason.dataset.liveWhy = "";
+    reason.className = "live-why";
+    pill.after(reason);
+  }
+  reason.textContent = why;
+}
+
+function asOf(at) {
+  const time = new Intl.DateTimeFormat(document.documentElement.lang, {
+    timeStyle: "medium",
+    hourCycle: "h23",
+    timeZone: words.zone,
+  });
+  return fill(words.as_of, { time: time.format(at * 1000), zone: words.zone });
 }

@@ -1,6 +1,6 @@
 // Puts live frames into the rows that the server rendered.
 import { age, formats } from "./format.js";
-import { LiveChannel, showState } from "./live.js";
+import { LiveChannel, showState } from "./console_channel.js";
 import { fill, words } from "./words.js";
 
 const page = document.getElementById("overview");
