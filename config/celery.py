@@ -46,6 +46,7 @@ app.conf.update(
             "options": {"expires": 5.0},
         },
         "prune-device-events": {"task": "gpupool.tasks.prune_device_events", "schedule": 86_400.0},
+        "prune-traces": {"task": "gpupool.tasks.prune_traces", "schedule": 600.0},
         "sweep-training-files": {"task": "gpupool.tasks.sweep_training_files", "schedule": 86_400.0},
         "prune-minutes": {"task": "tenants.tasks.prune_minutes", "schedule": 86_400.0},
         "prune-configuration-history": {

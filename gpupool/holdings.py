@@ -14,6 +14,9 @@ from gpupool.policies.training import ENDED
 from gpupool.training.settings import training_folders
 from tenants.erasure import Held, hold, publish, sweep_with, watch
 
+_OWNERS: Final = ("version__model__tenant_id", "version__tenant_id", "tenant_id")
+"""What leads from an instance to whose it is."""
+
 _OVER: Final = (rows.InstanceState.STOPPED, rows.InstanceState.FAILED)
 
 HELD: Final = (
@@ -24,7 +27,15 @@ HELD: Final = (
     Held(Adapter, tenant="tenant_id"),
     Held(TrainingFile, tenant="tenant_id"),
     Held(rows.ModelAlias, tenant="model__tenant_id"),
-    Held(rows.Instance, tenant="version__model__tenant_id", also=("version__tenant_id", "tenant_id")),
+    Held(rows.Instance, tenant=_OWNERS[0], also=_OWNERS[1:]),
+    Held(rows.InstanceEvent, tenant=f"instance__{_OWNERS[0]}", also=tuple(f"instance__{one}" for one in _OWNERS[1:])),
+    Held(
+        rows.InstanceLog,
+        tenant=f"instance__{_OWNERS[0]}",
+        also=tuple(f"instance__{one}" for one in _OWNERS[1:]),
+        seen_by_tenant=frozenset({"id", "instance", "told_at"}),
+        bulky=True,
+    ),
     Held(rows.Reservation, tenant="tenant_id"),
     Held(rows.Lease, tenant="tenant_id", kept="what the pool's memory was claimed for, by ids only"),
 )

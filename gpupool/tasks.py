@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from gpupool import services
-from gpupool.services import healing, showback, training_files, training_runs
+from gpupool.services import healing, showback, traces, training_files, training_runs
 from gpupool.training.settings import training_folders, training_settings
 
 
@@ -18,6 +18,12 @@ def compact_lease_store() -> int:
 def prune_device_events() -> int:
     """Delete old events of devices; returns how many. Safe to run twice."""
     return healing.prune_events(now=timezone.now())
+
+
+@shared_task(name="gpupool.tasks.prune_traces")
+def prune_traces() -> int:
+    """Delete old steps of instances and logs that nobody reads; returns how many. Safe to run twice."""
+    return traces.prune_traces(now=timezone.now())
 
 
 @shared_task(name="gpupool.tasks.report_instance_hours")

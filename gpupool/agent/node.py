@@ -25,6 +25,7 @@ from gpupool.agent.kernel_log import KernelLogSource
 from gpupool.agent.known import KnownDevices
 from gpupool.agent.launcher import Launcher
 from gpupool.agent.link import Link, stream_url
+from gpupool.agent.log_tail import LogTails
 from gpupool.agent.ports import PortRange
 from gpupool.agent.processes import boot_id
 from gpupool.agent.state import StateDir
@@ -94,6 +95,7 @@ class NodeAgent:
         self._unnumbered: list[Noticed] = []
         self._looked = False  # every source has looked, or was too slow: what was noticed can be given its device
         self._ability = Ability()
+        self._logs = LogTails(settings.var_dir / "log", self._clock)
         self._supervisor = Supervisor(
             state=self._state,
             log_dir=settings.var_dir / "log",
@@ -288,7 +290,8 @@ class NodeAgent:
             # A reboot or reset of what is made up would be one of the machine that the simulation runs on.
             actions = [msgspec.structs.replace(action, dry_run=True) for action in actions]
         self._actions.set_wanted(actions)
-        if self._events.acknowledge(desired.event_sequence):
+        news = self._logs.set_wanted(desired.logs)
+        if self._events.acknowledge(desired.event_sequence) or news:
             self._changed.set()
 
     def _hello(self) -> Hello:
@@ -321,6 +324,7 @@ class NodeAgent:
             actions=self._actions.facts(),
             events=self._events.to_tell(now=self._clock.monotonic()),
             capabilities=self._ability.told_if_new(),
+            logs=self._logs.to_tell(),
         )
 
     def _device_facts(self) -> list[DeviceFact]:

@@ -17,11 +17,12 @@ from core.api.paging import NewestFirst
 from gpupool import selectors, services
 from gpupool.api.base import PoolView
 from gpupool.api.serializers import AttachSerializer, ReasonSerializer
-from gpupool.models import Instance, InstanceState, ModelVersion
+from gpupool.models import Instance, InstanceEvent, InstanceLog, InstanceState, ModelVersion
 from gpupool.policies.instance import State
 from gpupool.policies.tiers import Tier, tier_of
 from gpupool.reads.instances import read_nearness
 from gpupool.selectors import is_made_up
+from gpupool.services.traces import ask_for_log
 from tenants.services import InvalidInput
 
 
@@ -88,6 +89,37 @@ class NearnessSerializer(serializers.Serializer[Any]):
     acquisitions = serializers.IntegerField(help_text="by tenants, ever")
     reuses = serializers.IntegerField(help_text="of them, those that found an instance there")
     reuse_ratio = serializers.FloatField(allow_null=True)
+
+
+class LogSerializer(serializers.ModelSerializer[InstanceLog]):
+    """The end of an engine's log, without control characters, and without what looks like a key or a password."""
+
+    lines = serializers.SerializerMethodField(help_text="at most 200, the oldest first")
+
+    class Meta:
+        model = InstanceLog
+        fields = ("instance_id", "told_at", "cut", "lines")
+        read_only_fields = fields
+        extra_kwargs = {
+            "told_at": {"help_text": "null: its node has not told anything yet"},
+            "cut": {"help_text": "there is more before it, or lines were shortened"},
+        }
+
+    def get_lines(self, log: InstanceLog) -> list[str]:
+        return log.text.split("\n") if log.text else []
+
+
+class InstanceEventSerializer(serializers.ModelSerializer[InstanceEvent]):
+    """One step: a state that it came into, or what somebody wished of it."""
+
+    through = serializers.ListField(
+        child=serializers.CharField(), read_only=True, help_text="states that fell between two reports"
+    )
+
+    class Meta:
+        model = InstanceEvent
+        fields = ("id", "kind", "value", "before", "through", "reason", "by", "at")
+        read_only_fields = fields
 
 
 class InstanceQuery(Query):
@@ -175,6 +207,35 @@ class InstanceReleaseView(PoolView):
         """Its tenant needs it no more for now: it sleeps, and is there when it is acquired again."""
         values = self.parsed(ReasonSerializer)
         return _told(lambda: services.release_instance(instance_id, actor=self.actor, reason=values["reason"]))
+
+
+class InstanceLogView(PoolView):
+    @extend_schema(responses={200: LogSerializer})
+    def get(self, request: Request, instance_id: UUID) -> Response:
+        """The last lines of its engine's log. Its node tells them while they are asked for: ask again after a second.
+
+        400 for an attached engine, whose log lies where it was started.
+        """
+        try:
+            log = ask_for_log(instance_id, actor=self.actor)
+        except Instance.DoesNotExist as error:
+            raise NotFound from error
+        return Response(LogSerializer(log).data)
+
+
+class InstanceEventListView(PoolView, ListAPIView[InstanceEvent]):
+    """How it came to its state, the newest first; kept for 30 days."""
+
+    serializer_class = InstanceEventSerializer
+    pagination_class = NewestFirst
+    queryset = InstanceEvent.objects.none()
+
+    def get_queryset(self) -> QuerySet[InstanceEvent]:
+        if getattr(self, "swagger_fake_view", False):  # the schema's generator has no instance
+            return InstanceEvent.objects.none()
+        return InstanceEvent.objects.filter(instance=Instance.objects.get(pk=self.kwargs["instance_id"])).order_by(
+            "-pk"
+        )
 
 
 class InstanceAcquireView(IdempotentCreate, PoolView):

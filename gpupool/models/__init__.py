@@ -7,6 +7,7 @@ from gpupool.models.instance import Instance, InstanceDesire, InstanceState, Mem
 from gpupool.models.inventory import Device, Node, NodeState
 from gpupool.models.lease import FencingBase, Lease, LeaseStatus, StoreEntry, StoreEvent, StoreLease, StoreRevision
 from gpupool.models.reservation import Reservation
+from gpupool.models.trace import InstanceEvent, InstanceLog
 from gpupool.models.training import Adapter, AdapterState, FineTuningEvent, FineTuningJob, TrainingFile
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "HealingActionState",
     "Instance",
     "InstanceDesire",
+    "InstanceEvent",
+    "InstanceLog",
     "InstanceState",
     "Lease",
     "LeaseStatus",

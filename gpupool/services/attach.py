@@ -15,6 +15,7 @@ from gpupool.services.catalogue import create_model, create_version
 from gpupool.services.changes import Changes
 from gpupool.services.engines import why_switched_off
 from gpupool.services.instances import move
+from gpupool.services.traces import note_state
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -148,6 +149,7 @@ def attach_engine(
         slots=slots,
         desire=InstanceDesire.RUNNING,
     )
+    note_state(instance, actor=actor)
     record_audit(
         "instance.attached",
         subject=instance,

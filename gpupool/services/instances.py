@@ -12,6 +12,7 @@ from gpupool.models import Instance, InstanceDesire, InstanceState, ModelVersion
 from gpupool.policies.instance import HOLDS_PROCESS, State, steps_to
 from gpupool.services.changes import Changes
 from gpupool.services.claims import release_claims
+from gpupool.services.traces import note_state, note_wish
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -40,6 +41,7 @@ def move(
         instance.ready_at = moment
     instance.save(update_fields=["state", "reason", "state_changed_at", "ready_at"])
     _note_readiness(instance, target, moment)
+    note_state(instance, before=before, through=steps[:-1], actor=actor, at=moment)
     record_audit(
         "instance.state_changed",
         subject=instance,
@@ -102,6 +104,7 @@ def request_instance(
         priority=version.priority,
         pooled=pooled,
     )
+    note_state(instance, actor=actor)
     record_audit(
         "instance.requested",
         subject=instance,
@@ -143,8 +146,9 @@ def stop_locked(instance: Instance, *, reason: str, actor: Actor, changes: Chang
     """The same of an instance whose row is locked, for services that do more; says whether anything changed."""
     if instance.desire == InstanceDesire.STOPPED:
         return False
-    instance.desire = InstanceDesire.STOPPED
+    before, instance.desire = instance.desire, InstanceDesire.STOPPED
     instance.save(update_fields=["desire"])
+    note_wish(instance, before=before, reason=reason, actor=actor)
     record_audit(
         "instance.stop_requested",
         subject=instance,

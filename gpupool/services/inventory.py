@@ -23,6 +23,7 @@ from gpupool.services.healing import apply_action_facts, end_reboots, record_eve
 from gpupool.services.instances import move
 from gpupool.services.observation import barrier, devices_in_trouble, measure, observed_members
 from gpupool.services.resizing import give_back
+from gpupool.services.traces import keep_logs
 from gpupool.stream.messages import EngineLoadFact, Hello, InstanceFact, Observed
 from tenants.actor import Actor, node_actor
 from tenants.services import record_audit
@@ -92,6 +93,7 @@ def apply_observed(node_id: UUID, session_id: UUID, observed: Observed) -> Intak
     if record_events(node, observed.events):
         changes.add(Section.POOL, node.pk)  # healing decides about them
     apply_action_facts(node, observed.actions, actor=actor, changes=changes)
+    keep_logs(node, observed.logs, now=now)
     changes.publish()
     return Intake(session_id, orphans)
 

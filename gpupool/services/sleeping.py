@@ -12,6 +12,7 @@ from gpupool.models import Instance, InstanceDesire, InstanceState
 from gpupool.policies.instance import COMING_OR_UP, State
 from gpupool.services.changes import Changes
 from gpupool.services.instances import lock_instance, move
+from gpupool.services.traces import note_wish
 from tenants.actor import Actor
 from tenants.services import InvalidInput, record_audit
 
@@ -80,6 +81,7 @@ def _wish(
 ) -> None:
     before, instance.desire = instance.desire, desire
     instance.save(update_fields=["desire"])
+    note_wish(instance, before=before, reason=reason, actor=actor)
     record_audit(
         action,
         subject=instance,

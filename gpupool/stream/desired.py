@@ -1,20 +1,25 @@
 """The desired state of one node, read whole."""
 
 from collections.abc import Iterable
+from typing import Final
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import F, Max
+from django.utils import timezone
 
 from core.epochs import Section, current_epoch
 from gpupool.engines.registry import engines
-from gpupool.models import DeviceEvent, Instance, InstanceDesire, InstanceState, Lease, ModelVersion
+from gpupool.models import DeviceEvent, Instance, InstanceDesire, InstanceLog, InstanceState, Lease, ModelVersion
 from gpupool.policies.instance import UP, State
 from gpupool.policies.lease import holder_of
 from gpupool.policies.tenant_switch import Binding, sign, switch_key
 from gpupool.policies.tiers import awake_bytes
 from gpupool.reads.healing import device_actions
 from gpupool.stream.messages import Desired, DesiredInstance, InstanceFact
+
+_MOST_LOGS: Final = 16
+"""Of one node that are told in turn."""
 
 
 def read_desired(node_id: UUID, orphans: Iterable[InstanceFact] = ()) -> Desired:
@@ -40,8 +45,18 @@ def read_desired(node_id: UUID, orphans: Iterable[InstanceFact] = ()) -> Desired
     known = {row.instance_id for row in rows}
     rows += [_stop_row(fact) for fact in orphans if fact.instance_id not in known]
     return Desired(
-        revision=revision, instances=rows, actions=device_actions(node_id), event_sequence=kept_events(node_id)
+        revision=revision,
+        instances=rows,
+        actions=device_actions(node_id),
+        event_sequence=kept_events(node_id),
+        logs=wanted_logs(node_id),
     )
+
+
+def wanted_logs(node_id: UUID) -> list[UUID]:
+    """Instances of the node whose log somebody reads now, those first that were asked for last."""
+    read = InstanceLog.objects.filter(instance__node_id=node_id, wanted_until__gt=timezone.now())
+    return list(read.order_by("-wanted_until", "pk").values_list("instance_id", flat=True)[:_MOST_LOGS])
 
 
 def kept_events(node_id: UUID) -> int:

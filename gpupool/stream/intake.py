@@ -7,6 +7,7 @@ import msgspec
 
 from gpupool.discovery.base import Capability, DeviceProcess, Link, MemoryRegion
 from gpupool.policies.instance import State
+from gpupool.policies.log_text import LARGEST_TEXT
 from gpupool.policies.tiers import Tier
 from gpupool.stream.bounds import (
     LARGEST_BIGINT,
@@ -29,10 +30,12 @@ from gpupool.stream.messages import (
     EventFact,
     Hello,
     InstanceFact,
+    LogFact,
 )
 
 LARGEST_FRAME_BYTES: Final = 1024 * 1024
 MOST_EVENTS: Final = 256  # in one report; an agent that has more tells the rest later
+MOST_LOGS: Final = 8
 _MOST_EVENT_DATA: Final = 32
 _MOST_DEVICES: Final = 1024
 _MOST_INSTANCES: Final = 4096
@@ -70,6 +73,7 @@ def decode(frame: str | bytes) -> AgentMessage:
         _check_events(message.events)
         _check_actions(message.actions)
         _check_capabilities(message.capabilities)
+        _check_logs(message.logs)
     _check_devices(message.devices)
     _check_instances(message.instances)
     return message
@@ -198,6 +202,12 @@ def _check_actions(actions: list[ActionFact]) -> None:
         if action.state not in _ACTION_STATES:
             raise BadMessage(f"action {action.action_id}: there is no state {action.state!r}")
         check_text("outcome", action.outcome, 1000)
+
+
+def _check_logs(logs: list[LogFact]) -> None:
+    check_count("logs in a report", logs, MOST_LOGS)
+    for log in logs:
+        check_text("log", log.text, LARGEST_TEXT)
 
 
 def _check_loads(loads: list[EngineLoadFact]) -> None:

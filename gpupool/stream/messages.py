@@ -102,6 +102,14 @@ class EngineLoadFact(msgspec.Struct, frozen=True, kw_only=True):
     kv_used: float | None = None  # 0 to 1
 
 
+class LogFact(msgspec.Struct, frozen=True, kw_only=True):
+    """The last lines of an engine's log, cleaned, its secrets taken out; told while somebody reads it."""
+
+    instance_id: UUID
+    text: str
+    cut: bool = False  # there is more before it
+
+
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     protocol: int
     node: str
@@ -124,6 +132,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, tag="observed"):
     events: list[EventFact] = []  # not yet acknowledged, the oldest first
     actions: list[ActionFact] = []
     capabilities: dict[str, Any] = {}  # as in Hello, where they have changed since; empty: they have not
+    logs: list[LogFact] = []  # of Desired.logs, those that have changed since they were told
 
 
 class DesiredInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +182,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, tag="desired"):
     instances: list[DesiredInstance]
     actions: list[DeviceAction] = []
     event_sequence: int = 0  # events up to this one are kept: the agent may forget them
+    logs: list[UUID] = []  # instances whose log somebody reads now
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):

@@ -9,7 +9,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gpupool.stream.messages import Observed
+from gpupool.stream.intake import MOST_LOGS
+from gpupool.stream.messages import LogFact, Observed
 
 WRITES_AT_ONCE: Final = 2
 """Of all streams of a process: one that is written, and the next. Whatever else needs the database waits no longer."""
@@ -20,7 +21,7 @@ _gates: Final[dict[asyncio.AbstractEventLoop, asyncio.Semaphore]] = {}
 def overtake(waiting: Observed | None, report: Observed) -> Observed:
     """The report that waits from now on: the newer one, with what the older one would have told and it does not.
 
-    Events are told now and then until they are kept, always from the oldest on; capabilities when they change.
+    Events are told now and then until they are kept, always from the oldest on; capabilities and logs when they change.
     """
     if waiting is None:
         return report
@@ -28,7 +29,13 @@ def overtake(waiting: Observed | None, report: Observed) -> Observed:
         report,
         events=report.events or waiting.events,
         capabilities=report.capabilities or waiting.capabilities,
+        logs=_newer_logs(waiting, report),
     )
+
+
+def _newer_logs(waiting: Observed, report: Observed) -> list[LogFact]:
+    told = {fact.instance_id: fact for fact in (*waiting.logs, *report.logs)}
+    return list(told.values())[-MOST_LOGS:]
 
 
 def shared_gate() -> asyncio.Semaphore:

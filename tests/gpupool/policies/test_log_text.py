@@ -1,0 +1,76 @@
+"""What people see of a log: its end, without what terminals obey and without secrets."""
+
+import pytest
+
+from gpupool.policies.log_text import (
+    HIDDEN,
+    LARGEST_TEXT,
+    LONGEST_LINE,
+    MOST_LINES,
+    clean_line,
+    hide_secrets,
+    last_lines,
+)
+
+
+def test_the_last_lines_are_kept_and_it_is_said_that_there_are_more() -> None:
+    tail = last_lines("\n".join(f"line {n}" for n in range(500)) + "\n")
+    assert tail.text.split("\n") == [f"line {n}" for n in range(500 - MOST_LINES, 500)]
+    assert tail.cut
+    assert not last_lines("one\ntwo\n").cut
+
+
+def test_a_long_line_is_shortened_and_all_of_it_stays_within_a_report() -> None:
+    tail = last_lines("\n".join("x" * 10_000 for _ in range(500)))
+    assert all(len(line) == LONGEST_LINE for line in tail.text.split("\n"))
+    assert len(tail.text) <= LARGEST_TEXT
+    assert tail.cut
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("\x1b[31mred\x1b[0m \x1b]0;title\x07text", "red text"),
+        ("10 %\r50 %\r100 %\r", "100 %"),
+        ("a\x00b\x08c\x9bd", "abcd"),
+        ("user\u202egnp.exe", "usergnp.exe"),
+        ("\tindented", "\tindented"),
+    ],
+)
+def test_nothing_is_left_that_a_terminal_or_a_page_would_obey(line: str, seen: str) -> None:
+    assert clean_line(line) == seen
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [
+        ("args: --api-key s3cretvalue --port 8000", "s3cretvalue"),
+        ("Namespace(api_key='s3cretvalue', port=8000)", "s3cretvalue"),
+        ('{"hf_token": "s3cretvalue", "model": "m"}', "s3cretvalue"),
+        ("Authorization: Bearer abcdef123456", "abcdef123456"),
+        ("HF_TOKEN=hf_ABCDEFGHIJKLMNOPQRST", "hf_ABCDEFGHIJKLMNOPQRST"),
+        ("got sk-gh-0123456789abcdef from a client", "sk-gh-0123456789abcdef"),
+        ("pulling https://bot:hunter22@registry.example/x", "hunter22"),
+        ("password: correct-horse", "correct-horse"),
+        ("AWS AKIAABCDEFGHIJKLMNOP", "AKIAABCDEFGHIJKLMNOP"),
+        ("jwt eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abc-def", "eyJzdWIiOiIxMjM0"),
+    ],
+)
+def test_secrets_are_hidden(line: str, secret: str) -> None:
+    hidden = hide_secrets(line)
+    assert secret not in hidden
+    assert HIDDEN in hidden
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n_ctx_per_seq (4096) < n_ctx_train (131072) -- the full capacity of the model will not be utilized",
+        "prompt eval time = 812.00 ms / 23 tokens ( 35.30 ms per token, 28.33 tokens per second)",
+        "max_total_num_tokens=412288, chunked_prefill_size=8192, api_key=None",
+        "bos_token: 128000",
+        "listening on http://127.0.0.1:21000",
+    ],
+)
+def test_what_is_no_secret_stays(line: str) -> None:
+    assert hide_secrets(line) == line
