@@ -2,7 +2,9 @@
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularAPIView
+
+from dashboard.views.reference import ReferenceView
 
 urlpatterns = [
     path("", include("gateway.api.urls")),
@@ -10,8 +12,7 @@ urlpatterns = [
     path("api/", include("tenants.api.urls")),
     path("api/", include("gpupool.api.urls")),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
-    # The page's script has an address of its own, so that the content security policy needs no exception.
-    path("api/docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
+    path("api/docs", ReferenceView.as_view(url_name="schema"), name="docs"),
     path("backoffice/", admin.site.urls),
 ]
 

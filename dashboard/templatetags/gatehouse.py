@@ -12,7 +12,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
+from core.api.request_ids import request_id_of
 from dashboard import labels
+from dashboard.csp import allow_written_styles
 
 register = template.Library()
 
@@ -27,6 +29,24 @@ def icon(name: str) -> SafeString:
         static("vendor/tabler-icons/sprite.svg"),
         name,
     )
+
+
+@register.simple_tag(takes_context=True)
+def plotly(context: template.Context) -> SafeString:
+    """The script of the charts; the page's policy then allows the styles that it writes."""
+    allow_written_styles(context["request"])
+    return format_html(
+        '<script nonce="{}" src="{}" defer></script>',
+        context["CSP_NONCE"],
+        static("vendor/plotly/plotly-cartesian.min.js"),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def request_id(context: template.Context) -> str:
+    """The id of the request that the page answers, to be named when asking for help; "" where there is none."""
+    told = context.get("request_id") or (request_id_of(context["request"]) if "request" in context else "")
+    return str(told)
 
 
 @register.simple_tag

@@ -10,6 +10,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.template import loader
 from django.views import defaults
 from psycopg.errors import DeadlockDetected
 from rest_framework.exceptions import APIException, NotFound, ValidationError
@@ -114,7 +115,8 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     """
     away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
     if not request.path.startswith("/api/"):
-        answer: HttpResponseBase = defaults.server_error(request)
+        page = loader.get_template("500.html").render({"request_id": request_id_of(request)})
+        answer: HttpResponseBase = HttpResponse(page, status=500)
     elif away:
         answer = _answer(request, 503, "The database cannot be reached now. Try again in a moment.")
     else:

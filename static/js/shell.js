@@ -108,6 +108,10 @@ document.addEventListener("click", (event) => {
   }
 });
 
+document.addEventListener("change", (event) => {
+  if (event.target.matches?.("[data-autosubmit]")) event.target.form.requestSubmit();
+});
+
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     openNavigation(false);
@@ -133,7 +137,9 @@ document.addEventListener("htmx:error", () => announce(words.failed, { shown: tr
 document.addEventListener("htmx:response:error", (event) => {
   const status = event.detail.ctx.response.status;
   if (status === 422) return; // a form that came back says what is wrong itself
-  announce(status < 500 ? words.refused : words.failed, { shown: true });
+  const id = event.detail.ctx.response.headers?.get?.("X-Request-Id");
+  const text = status < 500 ? words.refused : words.failed;
+  announce(id && status >= 500 ? `${text} (${id})` : text, { shown: true });
 });
 
 const sheet = document.getElementById("sheet");
