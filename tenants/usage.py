@@ -74,6 +74,10 @@ class UsageRow(msgspec.Struct, frozen=True, array_like=True):
     reserved_input: int | None = None  # of a `lost` row; of one whose client left early the output that nobody saw
     reserved_output: int | None = None
     reserved_micros: int | None = None
+    queue_ms: float | None = None
+    tokenise_ms: float | None = None
+    connect_ms: float | None = None
+    first_decode_ms: float | None = None
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")

@@ -36,6 +36,13 @@ DURATION: Final[Bounds] = (
 """From a request's arrival to its last byte."""
 
 
+def time_per_output_token(seconds: float, first_token_seconds: float, output_tokens: int | None) -> float | None:
+    """Between two tokens after the first, on average; None where there are not two, or nobody said."""
+    if output_tokens is None or output_tokens < 2:
+        return None
+    return max(0.0, seconds - first_token_seconds) / (output_tokens - 1)
+
+
 def bucket_of(bounds: Bounds, seconds: float) -> int:
     """The place of the bucket that counts `seconds`; the last one, of what is beyond all bounds, is len(bounds)."""
     return bisect_left(bounds, seconds)

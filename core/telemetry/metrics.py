@@ -7,7 +7,6 @@ first imported, several processes add up in one exposition.
 
 import os
 from bisect import bisect_left
-from typing import Final
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -20,6 +19,8 @@ from prometheus_client import (
     multiprocess,
 )
 
+from core.telemetry import buckets
+
 __all__ = [
     "CONTENT_TYPE_LATEST",
     "Settled",
@@ -30,9 +31,6 @@ __all__ = [
     "render_metrics",
     "snapshot_away",
 ]
-
-_DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-_TTFT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 requests = Counter("gatehouse_requests", "Forwarded requests by how they ended.", ["door", "api", "model", "outcome"])
 refusals = Counter("gatehouse_refusals", "Requests refused before forwarding.", ["door", "code"])
@@ -64,13 +62,25 @@ duration_seconds = Histogram(
     "gen_ai_server_request_duration_seconds",
     "From a request's arrival to its last byte.",
     ["api", "model"],
-    buckets=_DURATION_BUCKETS,
+    buckets=buckets.DURATION,
 )
 ttft_seconds = Histogram(
     "gen_ai_server_time_to_first_token_seconds",
     "From a request's arrival to its first content byte.",
     ["api", "model"],
-    buckets=_TTFT_BUCKETS,
+    buckets=buckets.TTFT,
+)
+tpot_seconds = Histogram(
+    "gen_ai_server_time_per_output_token_seconds",
+    "Between two output tokens after the first, on average over a streamed request.",
+    ["api", "model"],
+    buckets=buckets.TPOT,
+)
+queue_seconds = Histogram(
+    "gatehouse_request_queue_seconds",
+    "From a request's arrival until it was handed to the endpoint that answered it, or was the last one tried.",
+    ["api", "model"],
+    buckets=buckets.QUEUE,
 )
 tokens = Counter("gatehouse_tokens", "Tokens as settled.", ["model", "direction"])
 snapshot_away = Gauge(
@@ -102,14 +112,18 @@ class Settled:
         "_outcomes",
         "_output",
         "_output_tokens",
+        "_queues",
+        "_tpots",
         "_ttfts",
     )
 
     def __init__(self, door: str, api: str, model: str) -> None:
         self._door, self._api, self._model = door, api, model
         self._outcomes: dict[str, int] = {}
-        self._durations = _Gathered(duration_seconds.labels(api, model), _DURATION_BUCKETS)
-        self._ttfts = _Gathered(ttft_seconds.labels(api, model), _TTFT_BUCKETS)
+        self._durations = _Gathered(duration_seconds.labels(api, model), buckets.DURATION)
+        self._ttfts = _Gathered(ttft_seconds.labels(api, model), buckets.TTFT)
+        self._tpots = _Gathered(tpot_seconds.labels(api, model), buckets.TPOT)
+        self._queues = _Gathered(queue_seconds.labels(api, model), buckets.QUEUE)
         self._input = tokens.labels(model, "input")
         self._output = tokens.labels(model, "output")
         self._input_tokens = self._output_tokens = 0
@@ -120,6 +134,7 @@ class Settled:
         *,
         seconds: float,
         first_token_seconds: float | None,
+        queue_seconds: float | None = None,
         input_tokens: int | None,
         output_tokens: int | None,
     ) -> None:
@@ -127,6 +142,11 @@ class Settled:
         self._durations.add(seconds)
         if first_token_seconds is not None:
             self._ttfts.add(first_token_seconds)
+            per_token = buckets.time_per_output_token(seconds, first_token_seconds, output_tokens)
+            if per_token is not None:
+                self._tpots.add(per_token)
+        if queue_seconds is not None:
+            self._queues.add(queue_seconds)
         if input_tokens:
             self._input_tokens += input_tokens
         if output_tokens:
@@ -140,6 +160,8 @@ class Settled:
             requests.labels(self._door, self._api, self._model, outcome).inc(count)
         self._durations.flush()
         self._ttfts.flush()
+        self._tpots.flush()
+        self._queues.flush()
         self._input.inc(self._input_tokens)
         self._output.inc(self._output_tokens)
         self._input_tokens = self._output_tokens = 0
@@ -189,6 +211,7 @@ def record_settled(
     *,
     seconds: float,
     first_token_seconds: float | None,
+    queue_seconds: float | None = None,
     input_tokens: int | None,
     output_tokens: int | None,
 ) -> None:
@@ -201,6 +224,7 @@ def record_settled(
         outcome,
         seconds=seconds,
         first_token_seconds=first_token_seconds,
+        queue_seconds=queue_seconds,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
     )

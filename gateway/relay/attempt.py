@@ -61,7 +61,9 @@ class Attempt:
         "_translation",
         "_work",
         "_write",
+        "connect_seconds",
         "endpoint",
+        "second_at",
         "sent_at",
         "stream",
     )
@@ -81,6 +83,8 @@ class Attempt:
         self.stream: CompletionStream | None = None
         """The streamed answer, once its head is there."""
         self.sent_at = now()  # about to be, if it is `sent`
+        self.connect_seconds: float | None = None  # until there was a connection, once there was
+        self.second_at: float | None = None  # when the second content of a stream had come
         self._request = request
         self._work = work
         self._client = client
@@ -121,6 +125,7 @@ class Attempt:
         self._pending = self._client.send_now(origin, head, body, connect_seconds=connect_seconds)
         if self._pending is None:
             return False
+        self.connect_seconds = 0.0
         self._pending.response.listen(news, max(0.0, self._head_due - self._now()))
         return True
 
@@ -163,7 +168,10 @@ class Attempt:
 
     async def _send(self, method: str, path: str, body: bytes) -> None:
         origin, head, body, connect_seconds = self._sendable(method, path, body)
+        began_at = self._now()
         self._pending = await self._client.send(origin, head, body, connect_seconds=connect_seconds)
+        if self.connect_seconds is None:
+            self.connect_seconds = self._now() - began_at
 
     def _sendable(self, method: str, path: str, body: bytes) -> tuple[Origin, bytes, bytes, float]:
         """What the client takes: where to, head, body, and how long connecting may take."""
@@ -294,6 +302,8 @@ class Attempt:
         if self._progress_seen != stream.progress:
             self._progress_seen = stream.progress
             self._due = min(self._ends_at, now + self._deadlines.inter_token_seconds)
+            if self.second_at is None and stream.content_events > 1:
+                self.second_at = now
         left, quiet_seconds = self._due - now, self._quiet_seconds
         return left if quiet_seconds is None or quiet_seconds > left else quiet_seconds
 

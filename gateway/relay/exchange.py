@@ -71,6 +71,7 @@ class Exchange:
         self._tried: tuple[UUID, ...] = ()
         self._attempts = 0
         self._ttft_seconds: float | None = None
+        self._last_attempt: Attempt | None = None  # that was ended
         self._counted = Counted(ready.work, clock.monotonic)
         self._left = False  # the client's own wish ended it: it went away, or its own deadline passed
         self._aborted: GatehouseError | None = None
@@ -280,9 +281,8 @@ class Exchange:
         events = await attempt.read_stream(self._quiet, write if dialect is None else None)
         if events is None:
             return None
-        if self._ttft_seconds is None and stream.content_events:
-            self._ttft_seconds = self._now() - self._ready.request.received_at
-            self._ready.picker.answered()
+        if attempt.second_at is None and stream.content_events:
+            self._note_content(attempt, stream.content_events)
         translated: DialectStream | None = None
         if dialect is None:
             out = events[0] if len(events) == 1 else b"".join(events)
@@ -306,6 +306,15 @@ class Exchange:
         if translated is not None:
             out += await translated.finish()
         return self._succeed(out)
+
+    def _note_content(self, attempt: Attempt, content_events: int) -> None:
+        """A stream's first or second content has come, or both."""
+        now = self._now()
+        if self._ttft_seconds is None:
+            self._ttft_seconds = now - self._ready.request.received_at
+            self._ready.picker.answered()
+        if content_events > 1:
+            attempt.second_at = now
 
     async def _tell_whole(self, attempt: Attempt) -> bytes:
         if self._head is not None:
@@ -350,6 +359,7 @@ class Exchange:
     def _end_attempt(self, outcome: AttemptOutcome, *, completed: bool = False) -> None:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
+            self._last_attempt = attempt
             self._counted.note_end(attempt)
             if completed:
                 attempt.release()
@@ -364,16 +374,26 @@ class Exchange:
             return
         counted = self._counted
         worked = counted.sum_up(told=self._content_told, left=self._left)
+        received_at, ttft = self._ready.request.received_at, self._ttft_seconds
+        queue = connect = first_decode = None
+        last = self._last_attempt
+        if last is not None:
+            queue, connect = last.sent_at - received_at, last.connect_seconds
+            if last.second_at is not None and ttft is not None:
+                first_decode = last.second_at - received_at - ttft
         settlement = self._settlement = Settlement(
             outcome=outcome,
             status=status,
             usage=worked.usage,
-            duration_seconds=self._now() - self._ready.request.received_at,
-            ttft_seconds=self._ttft_seconds,
+            duration_seconds=self._now() - received_at,
+            ttft_seconds=ttft,
             endpoint=self._last_endpoint,
             engine_request_id=counted.engine_request_id,
             error_code=error_code,
             attempts=self._attempts,
             unseen_output=worked.unseen_output,
+            queue_seconds=queue,
+            connect_seconds=connect,
+            first_decode_seconds=first_decode,
         )
         self._ready.ticket.settle(settlement)

@@ -81,6 +81,10 @@ class Flight:
         del self._members[member]
         self.make_room()
 
+    def is_first(self, ready: Ready) -> bool:
+        """Whether it was this request that the engine was asked."""
+        return ready is self._first
+
     def make_room(self) -> None:
         """A member has taken something, or has left."""
         if self._room is not None and not self._room.done():
@@ -305,6 +309,7 @@ class Member:
             flight.leave(self, error)
         end = flight.settlement if flight is not None else None
         pays = flight is not None and flight.payer is self
+        asked = end if flight is not None and flight.is_first(self.ready) else None  # times begin at its arrival
         self.ready.ticket.settle(
             Settlement(
                 outcome=outcome,
@@ -317,6 +322,9 @@ class Member:
                 error_code=error_code,
                 attempts=end.attempts if end is not None and pays else 0,
                 unseen_output=end.unseen_output if end is not None and pays else None,
+                queue_seconds=asked.queue_seconds if asked is not None else None,
+                connect_seconds=asked.connect_seconds if asked is not None else None,
+                first_decode_seconds=asked.first_decode_seconds if asked is not None else None,
             )
         )
 

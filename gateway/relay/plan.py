@@ -120,6 +120,9 @@ class Settlement:
     error_code: str | None = None
     attempts: int = 1
     unseen_output: int | None = None  # tokens that an engine may have made at most for who left before any was told
+    queue_seconds: float | None = None  # until the (last) attempt began
+    connect_seconds: float | None = None  # that it then took to have a connection
+    first_decode_seconds: float | None = None  # from a stream's first content to its second
 
 
 class Ticket(Protocol):

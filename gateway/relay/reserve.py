@@ -4,6 +4,7 @@ What is known of a principal and a model (their limits, and what of a request th
 version of the snapshot: far from its limits, a request costs a few look-ups and no wait.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
@@ -62,6 +63,7 @@ class Hold(NamedTuple):
     counts_money: bool
     prices: Sequence[PriceRow] | None = None
     """By which its money was bound, and by which it is charged, whatever they are by then; None: by those in effect."""
+    counting_seconds: float | None = None  # that an engine took to count the prompt's tokens, where one was asked
 
     def price(self, version_id: UUID | None) -> PriceRow | None:
         """Of `prices`, the version's own before the model's."""
@@ -80,6 +82,7 @@ class _Bounded(NamedTuple):
     work: Work
     charge: Charge
     prices: Sequence[PriceRow] | None
+    counting_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ class Reserver:
         if not terms.amounts:
             reservation = limiter.reserve_now(terms.limits, _ONE)
             return None if reservation is None else (work, only_called(reservation))
-        work, bound, prices = self._bound(terms, work, measure(work))
+        work, bound, prices, _ = self._bound(terms, work, measure(work))
         reservation = limiter.reserve_now(terms.limits, bound)
         return None if reservation is None else (work, Hold(reservation, bound, True, terms.counts_money, prices))
 
@@ -205,7 +208,8 @@ class Reserver:
             reservation = await self._reserve(limits, bounded.charge)
         if called is not None:
             reservation = Both(called, reservation)
-        return bounded.work, Hold(reservation, bounded.charge, True, terms.counts_money, bounded.prices)
+        hold = Hold(reservation, bounded.charge, True, terms.counts_money, bounded.prices, bounded.counting_seconds)
+        return bounded.work, hold
 
     async def _reserve(self, limits: Sequence[LimitRow], bound: Charge) -> Reservation:
         if self._limiter is None:
@@ -224,10 +228,12 @@ class Reserver:
         """The bound with the prompt counted by an engine, where that is less; None where it is not."""
         if self._counter is None or size.media or not worth_counting(refusal, size, bound):
             return None
+        began_at = time.perf_counter()
         counted = await self._counter.count(request, work, terms.model.id, terms.principal.tenant_id)
         if counted is None:
             return None
-        fewer = self._bound(terms, work, recounted(size, counted))
+        seconds = time.perf_counter() - began_at
+        fewer = self._bound(terms, work, recounted(size, counted))._replace(counting_seconds=seconds)
         return fewer if fewer.charge.input_tokens < bound.input_tokens else None
 
     def _bound(self, terms: Terms, work: Work, size: Size) -> _Bounded:

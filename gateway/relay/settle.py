@@ -172,6 +172,10 @@ class Settler:
             reserved_input=opened.reserved_input if lost else None,
             reserved_output=opened.reserved_output if lost else unseen_output,
             reserved_micros=opened.reserved_micros if lost else unseen_micros,
+            queue_ms=_milliseconds(settlement.queue_seconds),
+            tokenise_ms=_milliseconds(hold.counting_seconds) if hold is not None else None,
+            connect_ms=_milliseconds(settlement.connect_seconds),
+            first_decode_ms=_milliseconds(settlement.first_decode_seconds),
         )
         written = False
         try:
@@ -194,6 +198,7 @@ class Settler:
             settlement.outcome,
             seconds=settlement.duration_seconds,
             first_token_seconds=settlement.ttft_seconds,
+            queue_seconds=settlement.queue_seconds,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
         )

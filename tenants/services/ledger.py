@@ -50,6 +50,10 @@ _COLUMNS: Final = {
     "reserved_input": "bigint",
     "reserved_output": "bigint",
     "reserved_micros": "bigint",
+    "queue_ms": "float8",
+    "tokenise_ms": "float8",
+    "connect_ms": "float8",
+    "first_decode_ms": "float8",
 }
 _INSERT_ROWS: Final = (
     f"INSERT INTO tenants_usagerecord ({', '.join(_COLUMNS)}) "  # noqa: S608  # names of our own
