@@ -11,6 +11,7 @@ from core.refusals import Conflict
 from gpupool import models as rows
 from gpupool.models.training import Adapter, FineTuningEvent, FineTuningJob, TrainingFile
 from gpupool.policies.training import ENDED
+from gpupool.services.memory_history import forget_tenant
 from gpupool.training.settings import training_folders
 from tenants.erasure import Held, hold, publish, sweep_with, watch
 
@@ -47,6 +48,8 @@ NOBODYS: Final = frozenset(
         "Node",
         "Device",
         "DeviceEvent",
+        "DeviceMinute",
+        "MemoryFrame",
         "HealingAction",
         "XidRule",
         "FencingBase",
@@ -65,6 +68,7 @@ def register() -> None:
     watch(_in_the_way)
     publish(_to_publish)
     sweep_with(_remove_files)
+    sweep_with(forget_tenant)
 
 
 def _in_the_way(tenant_id: UUID) -> Sequence[str]:

@@ -122,7 +122,9 @@ class Serving:
         await engines.warm_up(self._engine, self._port, row.served_name, deadline_seconds=timings.load_deadline)
         record = self._owner.record
         record.load_seconds = round(self._shop.clock.monotonic() - self._begun, 3)
-        record.kv_capacity_bytes = logged_memory(self._engine, record.log_path, record.log_begins).kv_bytes
+        told = logged_memory(self._engine, record.log_path, record.log_begins)
+        record.kv_capacity_bytes, record.weights_bytes = told.kv_bytes, told.weights_bytes
+        record.compute_bytes, record.adapters_bytes = told.compute_bytes, told.adapters_bytes
         self._ready()
 
     def _ready(self) -> None:

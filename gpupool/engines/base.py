@@ -82,6 +82,7 @@ class EngineMemory:
     kv_block_tokens: int | None = None  # in blocks of so many
     weights_bytes: int | None = None
     compute_bytes: int | None = None  # graphs, activations, scratch
+    adapters_bytes: int | None = None  # LoRA, beside the weights
     device_share: float | None = None  # of a device's memory, what it takes for itself when it starts
 
 

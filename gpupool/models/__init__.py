@@ -6,6 +6,7 @@ from gpupool.models.health import DeviceEvent, HealingAction, HealingActionState
 from gpupool.models.instance import Instance, InstanceDesire, InstanceState, MemoryMode
 from gpupool.models.inventory import Device, Node, NodeState
 from gpupool.models.lease import FencingBase, Lease, LeaseStatus, StoreEntry, StoreEvent, StoreLease, StoreRevision
+from gpupool.models.memory import DeviceMinute, MemoryFrame
 from gpupool.models.reservation import Reservation
 from gpupool.models.trace import InstanceEvent, InstanceLog
 from gpupool.models.training import Adapter, AdapterState, FineTuningEvent, FineTuningJob, TrainingFile
@@ -15,6 +16,7 @@ __all__ = [
     "AdapterState",
     "Device",
     "DeviceEvent",
+    "DeviceMinute",
     "EngineSwitch",
     "FencingBase",
     "FineTuningEvent",
@@ -28,6 +30,7 @@ __all__ = [
     "InstanceState",
     "Lease",
     "LeaseStatus",
+    "MemoryFrame",
     "MemoryMode",
     "Model",
     "ModelAlias",

@@ -62,6 +62,9 @@ class Instance(TimeOrderedModel):
     waiting_requests = models.PositiveIntegerField(null=True, blank=True)
     kv_used = models.FloatField(null=True, blank=True)
     kv_capacity_bytes = models.BigIntegerField(null=True, blank=True)  # as the engine measured it
+    weights_bytes = models.BigIntegerField(null=True, blank=True, editable=False)  # as well, and the next two
+    compute_bytes = models.BigIntegerField(null=True, blank=True, editable=False)
+    adapters_bytes = models.BigIntegerField(null=True, blank=True, editable=False)
     device_bytes = models.BigIntegerField(null=True, blank=True)  # in use on its devices now, by its processes
     device_peak_bytes = models.BigIntegerField(null=True, blank=True)
     host_memory_bytes = models.BigIntegerField(default=0)  # claimed on the host beside the devices

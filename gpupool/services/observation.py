@@ -27,6 +27,8 @@ def observed_members(node: Node, instance: Instance, fact: InstanceFact) -> dict
         "memory_rss_bytes": fact.memory_rss_bytes, "restarts": fact.restarts,
         "device_bytes": fact.device_bytes, "device_peak_bytes": fact.device_peak_bytes,
         "kv_capacity_bytes": fact.kv_capacity_bytes, "guard_state": fact.guard_state,
+        "weights_bytes": fact.weights_bytes, "compute_bytes": fact.compute_bytes,
+        "adapters_bytes": fact.adapters_bytes,
         "guard_cap": fact.concurrency_cap,
         "lost_serving": False,  # it is heard of
         "load_seconds": fact.load_seconds, "wake_seconds": fact.wake_seconds, "started_from": fact.started_from,

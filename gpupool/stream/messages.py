@@ -62,6 +62,9 @@ class InstanceFact(msgspec.Struct, frozen=True, kw_only=True):
     device_bytes: int | None = None  # in use on its devices now, by its processes
     device_peak_bytes: int | None = None
     kv_capacity_bytes: int | None = None  # as the engine measured it
+    weights_bytes: int | None = None  # as well; of one device where all hold the same, else of all together
+    compute_bytes: int | None = None  # graphs, activations, scratch
+    adapters_bytes: int | None = None
     load_seconds: float | None = None  # start to first token, the last time
     wake_seconds: float | None = None  # asleep to ready, the last time
     started_from: str = ""  # cold, staged: where its weights were when it started

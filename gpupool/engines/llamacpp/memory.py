@@ -9,7 +9,7 @@ import msgspec
 from gpupool.engines.base import EngineMemory
 
 _MIB: Final = 1 << 20
-_BUFFER: Final = re.compile(r"(\w+) +(model|KV|RS|compute|output) buffer size = +([\d.]+) MiB")
+_BUFFER: Final = re.compile(r"(\w+) +(model|KV|RS|LoRA|compute|output) buffer size = +([\d.]+) MiB")
 _CACHE: Final = re.compile(r"size = +([\d.]+) MiB \( *(\d+) cells, +\d+ layers, +\d+/(\d+) seqs\)")
 _CONTEXT: Final = re.compile(r"\bn_ctx +[:=] +(\d+)\b")
 
@@ -21,6 +21,7 @@ class Buffers:
     weights: int = 0
     kv_cache: int = 0  # and the states of recurrent layers
     compute: int = 0  # scratch of graphs, and outputs
+    adapters: int = 0
 
 
 def parse_memory(metrics: str, log: str) -> EngineMemory:
@@ -36,6 +37,7 @@ def parse_memory(metrics: str, log: str) -> EngineMemory:
         kv_bytes=sum(device.kv_cache for device in buffers.values()) or None,
         weights_bytes=sum(device.weights for device in buffers.values()) or None,
         compute_bytes=sum(device.compute for device in buffers.values()),
+        adapters_bytes=sum(device.adapters for device in buffers.values()) or None,
     )
 
 
@@ -43,7 +45,7 @@ def parse_buffers(log: str) -> dict[str, Buffers]:
     """By device; empty where the log has no such lines (they are of its level "info")."""
     sums: dict[str, dict[str, int]] = {}
     for device, what, mib in _BUFFER.findall(log):
-        kind = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache"}.get(what, "compute")
+        kind = {"model": "weights", "KV": "kv_cache", "RS": "kv_cache", "LoRA": "adapters"}.get(what, "compute")
         sizes = sums.setdefault(device, {})
         sizes[kind] = sizes.get(kind, 0) + round(float(mib) * _MIB)
     return {device: Buffers(**sizes) for device, sizes in sums.items()}
