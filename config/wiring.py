@@ -46,6 +46,7 @@ from gateway.relay.plan import Api, Ready
 from gateway.relay.realtime.connection import RealtimeLimits
 from gateway.relay.realtime.session import SessionLimits
 from gateway.relay.recount import EngineCounter
+from gateway.relay.refusal_counts import RefusalCounts, RefusalOutbox
 from gateway.relay.request_log import Mode, RequestLog
 from gateway.relay.reserve import Reserver
 from gateway.relay.settle import Settler
@@ -57,11 +58,12 @@ from gateway.relay.tokens.book import TokenBook
 from gateway.relay.tokens.keysets import KeySets
 from gateway.relay.tuning.answers import Tuning
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
-from gateway.relay.valkey import ValkeyClient
+from gateway.relay.valkey import ValkeyClient, ValkeyRefused, ValkeyUnavailable
 from gateway.services.conversation_store import DatabaseConversationStore
 from gateway.services.drain import LedgerDrain
 from gateway.services.limit_counters import LimitCounters
 from gateway.services.limit_keeper import LimitKeeper
+from gateway.services.refusals import RefusalDrain
 from gateway.services.response_store import DatabaseResponseStore
 from gateway.services.snapshot_source import DatabaseSnapshotSource
 from gateway.services.tuning_store import DatabaseTuningStore
@@ -178,6 +180,8 @@ class RelayRuntime:
             request_log=request_log,
         )
         self._outbox: Outbox | None = None
+        refusals: RefusalCounts | None = None
+        self._refusal_outbox: RefusalOutbox | None = None
         self._limiter: ValkeyLimiter | None = None
         if env.valkey_state_url:
             self._limit_client = ValkeyClient(env.valkey_state_url, deadline_seconds=env.valkey_deadline_seconds)
@@ -197,6 +201,11 @@ class RelayRuntime:
                 on_mark=limiter.acknowledged,
             )
             self._spawn(self._outbox.run())
+            refusals = RefusalCounts(time.time)
+            self._refusal_outbox = RefusalOutbox(
+                refusals, self._ledger_client, prefix=env.valkey_prefix, process_id=uuid7()
+            )
+            self._spawn(self._refusal_outbox.run())
             notes = ValkeyNotes(self._ledger_client, prefix=env.valkey_prefix, process_id=spool.process_id)
             self._spawn(Adopter(self._settler, env.var_dir / SPOOL_FOLDER, notes=notes).run())
         if env.valkey_scratch_url:
@@ -233,6 +242,7 @@ class RelayRuntime:
             tickets=self._settler,
             interpreter=Interpreter(Responses(self._responses, retention, most_bytes=env.body_cap_bytes)),
             request_log=request_log,
+            refusals=refusals,
         )
         self._stored = StoredResponses(
             self._responses,
@@ -269,6 +279,9 @@ class RelayRuntime:
         """Bring what is owed to the ledger, as far as a moment allows; the rest stays in the spool."""
         if self._outbox is not None:
             await self._outbox.flush(_FLUSH_SECONDS)
+        if self._refusal_outbox is not None:
+            with contextlib.suppress(ValkeyUnavailable, ValkeyRefused):
+                await self._refusal_outbox.send()
         await self.conversations.flush()
         for task in self._tasks:
             task.cancel()
@@ -345,6 +358,13 @@ def build_drain(environment: Environment, stop: threading.Event) -> LedgerDrain:
     assert environment.valkey_state_url is not None
     client = redis.Redis.from_url(environment.valkey_state_url, socket_timeout=5.0, socket_connect_timeout=2.0)
     return LedgerDrain(client, prefix=environment.valkey_prefix, spools=environment.var_dir / SPOOL_FOLDER, stop=stop)
+
+
+def build_refusal_drain(environment: Environment, stop: threading.Event) -> RefusalDrain:
+    """What the drain runs beside itself on a thread of its own until `stop` is set. Needs VALKEY_STATE_URL."""
+    assert environment.valkey_state_url is not None
+    client = redis.Redis.from_url(environment.valkey_state_url, socket_timeout=5.0, socket_connect_timeout=2.0)
+    return RefusalDrain(client, prefix=environment.valkey_prefix, stop=stop)
 
 
 def build_keeper(environment: Environment, stop: threading.Event) -> LimitKeeper:

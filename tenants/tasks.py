@@ -16,9 +16,11 @@ from tenants.services import (
     erasure,
     grants,
     invitations,
+    latency,
     ledger,
     partitions,
     pruning,
+    refusals,
     requests,
     rollups,
 )
@@ -83,9 +85,11 @@ def end_what_is_over() -> int:
 
 @shared_task(name="tenants.tasks.prune_minutes")
 def prune_minutes() -> int:
-    """Delete old sums by the minute, whose hours stay; returns how many."""
+    """Delete old sums by the minute, whose hours stay, and old histograms and refusals; returns how many."""
+    now = timezone.now()
     kept = timedelta(days=settings.GATEHOUSE.minutes_kept_days)
-    return rollups.prune_minutes(now=timezone.now(), older_than=kept)
+    others = latency.prune_latency(now=now, minutes_kept=kept) + refusals.prune_refusals(now=now, older_than=kept)
+    return rollups.prune_minutes(now=now, older_than=kept) + others
 
 
 @shared_task(name="tenants.tasks.mail_invitation", autoretry_for=(OSError,), retry_backoff=True, max_retries=6)

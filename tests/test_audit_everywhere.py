@@ -25,6 +25,11 @@ _AGE: Final = "deletes what is past its time, by a rule that everybody knows"
 _PART: Final = "part of a write that is audited by its callers, which are told apart by more than their names"
 
 EXEMPT: Final[Mapping[str, str]] = {
+    "dashboard.services.exports._keep": _QUEUE,
+    "dashboard.services.exports.claim_export": _QUEUE,
+    "dashboard.services.exports.fail_export": _QUEUE,
+    "dashboard.services.exports.prune_exports": _AGE,
+    "dashboard.services.exports.write_export": _QUEUE,
     "gateway.services.conversation_store.put_conversation": "what applications store themselves, by their requests",
     "gateway.services.drain.recover": _LEDGER,
     "gateway.services.engine_counters._note": _MEASURED,
@@ -53,6 +58,9 @@ EXEMPT: Final[Mapping[str, str]] = {
     "tenants.services.partitions.ensure_partitions": "makes tables, and changes no row",
     "tenants.services.pruning.prune_invitations": _AGE,
     "tenants.services.pruning.prune_login_links": _AGE,
+    "tenants.services.refusals.lock_refusals": "takes a lock, and changes no row",
+    "tenants.services.refusals.prune_refusals": _AGE,
+    "tenants.services.refusals.record_refusals": _MEASURED,
     "tenants.services.rollups.rebuild_day": _LEDGER,
     "tenants.services.second_factors._accept_totp": _QUEUE,
     "tenants.services.second_factors.accept_code": "a code is used up by a log-in, which is no change of ours",

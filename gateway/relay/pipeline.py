@@ -1,6 +1,7 @@
 """Decides about a request: the one function that both doors await before anything is forwarded."""
 
 import contextlib
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from gateway.relay.plan import (
     Ticket,
     Work,
 )
+from gateway.relay.refusal_counts import RefusalCounts
 from gateway.relay.request_log import SILENT, RequestLog
 from gateway.relay.reserve import Hold, Reserver, only_called, release
 from gateway.relay.routes import ENGINE_PATHS, OIP_MODELS
@@ -102,6 +104,14 @@ class _ModelList(msgspec.Struct):
     object: str = "list"
 
 
+@dataclass(slots=True)
+class _Asked:
+    """What is known of a request so far, for the count of refusals."""
+
+    principal: Principal | None = None
+    model: str = ""
+
+
 def _with_class(request: SlimRequest, principal: Principal) -> SlimRequest:
     """As urgent as its route says, else as its tenant's tier."""
     if request.traffic_class is not None:
@@ -124,8 +134,10 @@ class Pipeline:
         tickets: Tickets,
         interpreter: Interpreter | None = None,
         request_log: RequestLog = SILENT,
+        refusals: RefusalCounts | None = None,
     ) -> None:
         self.request_log = request_log
+        self._refusals = refusals
         self._door = door
         self._follower = follower
         self._authentication = authentication
@@ -141,10 +153,11 @@ class Pipeline:
         Nothing is awaited for a known key without limits, or far from them. The ticket comes last: whoever gets Ready
         must settle it, and with it what was reserved.
         """
+        asked = _Asked()
         try:
-            return await self._prepare(request)
+            return await self._prepare(request, asked)
         except GatehouseError as error:
-            self.note_refusal(request, error)
+            self._note_refusal(request, error, asked.principal, asked.model)
             return Rejected(error)
 
     def prepare_now(self, request: SlimRequest) -> Ready | None:
@@ -181,6 +194,7 @@ class Pipeline:
 
         Raises GatehouseError.
         """
+        principal = None
         try:
             principal = await self._authenticate(request)
             self._permission.check_principal(principal)
@@ -194,7 +208,7 @@ class Pipeline:
                 return msgspec.json.encode(_ModelList(listed))
             row = self._permission.check_model(principal, name)
         except GatehouseError as error:
-            self.note_refusal(request, error)
+            self._note_refusal(request, error, principal, "")
             raise
         return msgspec.json.encode(_model_entry(name, row))
 
@@ -210,10 +224,17 @@ class Pipeline:
         return digest
 
     def note_refusal(self, request: SlimRequest, error: GatehouseError) -> None:
-        """Count it, and write it down where such requests are."""
+        """Count it, and write it down where such requests are. Before it is known who asks, and for what."""
+        self._note_refusal(request, error, self._whose(request), "")
+
+    def _note_refusal(
+        self, request: SlimRequest, error: GatehouseError, principal: Principal | None, model: str
+    ) -> None:
         metrics.record_refusal(self._door, error.code)
         if isinstance(error, RateLimited | QuotaExceeded) and error.metric:
             metrics.record_limit_refusal(self._door, error.metric, error.window)
+        if self._refusals is not None:
+            self._refusals.note(principal, model, error)
         self.request_log.refused(request, error, whose=self._whose)
 
     def _whose(self, request: SlimRequest) -> Principal | None:
@@ -226,8 +247,8 @@ class Pipeline:
     async def _authenticate(self, request: SlimRequest) -> Principal:
         return self._authentication.identify(await self.resolve(self._authentication.credential(request)))[0]
 
-    async def _prepare(self, request: SlimRequest) -> Ready:
-        principal = await self._authenticate(request)
+    async def _prepare(self, request: SlimRequest, asked: _Asked) -> Ready:
+        principal = asked.principal = await self._authenticate(request)
         request = _with_class(request, principal)
         action = action_of(request.api)
         self._permission.check_principal(principal, action)
@@ -236,7 +257,7 @@ class Pipeline:
 
         async def admit(name: str) -> None:
             nonlocal called
-            model, _ = self._route(principal, name, Api.CHAT, action)
+            model, _ = self._route(principal, name, Api.CHAT, action, asked)
             terms = self._reserver.terms(principal, model)
             if terms is not None and called is None:
                 called = await self._reserver.hold_call(terms)
@@ -248,7 +269,7 @@ class Pipeline:
                 work = await self._interpreter.interpret(request, principal, admit)
                 if request.claim is not None and work.body is not request.body:
                     request.claim.take(len(work.body))
-            model, picker = self._route(principal, work.parsed.model, work.api, action)
+            model, picker = self._route(principal, work.parsed.model, work.api, action, asked)
             terms = self._reserver.terms(principal, model)
             hold: Hold | None = None
             if terms is not None:
@@ -271,9 +292,13 @@ class Pipeline:
         self._route(principal, name, Api.INFER, action_of(Api.INFER))
         return about_model(name, ready=ready)
 
-    def _route(self, principal: Principal, name: str, api: Api, action: str) -> tuple[ModelRow, EndpointPicker]:
+    def _route(
+        self, principal: Principal, name: str, api: Api, action: str, asked: _Asked | None = None
+    ) -> tuple[ModelRow, EndpointPicker]:
         """The model, and a picker among its endpoints that can do the work. Raises GatehouseError without any."""
         model, tenant_id = self._permission.check_model(principal, name, action), principal.tenant_id
+        if asked is not None:
+            asked.model = model.name
         if not self._balancer.can(model.id, api, tenant_id):
             if not self._balancer.has_ready(model.id, tenant_id):
                 raise NoReadyInstance(retry_after_seconds=_NO_INSTANCE_RETRY_SECONDS)

@@ -1,6 +1,7 @@
 """Sums of the ledger by minute, hour and day: added to with the rows, made anew from them, and thinned out.
 
-Every drain takes the locks of sums in one order (minutes, hours, days, platform; each sorted), after its rows. Two
+Every drain takes the locks of sums in one order (minutes, hours, days, platform; each sorted, then the histograms of
+latency), after its rows. Two
 drains that sum for the same tenants wait for each other, as they do at the platform's one row a minute, and never
 deadlock.
 """
@@ -16,6 +17,7 @@ from django.db import connection, transaction
 from core.ids import uuid7_from
 from tenants.models import Tenant
 from tenants.policies.periods import hours_that_days_share
+from tenants.services import latency
 from tenants.usage import UsageRow
 
 _FAILURES: Final = frozenset({"failed", "truncated", "lost"})
@@ -93,6 +95,7 @@ def add_to_rollups(rows: Sequence[UsageRow]) -> None:
     for unit in _UNITS:
         _add(rows, unit)
     _add_to_platform(rows)
+    latency.add_to_latency(rows)
 
 
 def _add(rows: Sequence[UsageRow], unit: str) -> None:
@@ -133,7 +136,10 @@ def _add_to_platform(rows: Sequence[UsageRow]) -> None:
         cursor.execute(_ADD_TO_PLATFORM, columns)
 
 
-_LOCK: Final = "LOCK TABLE tenants_usageminute, tenants_usagehour, tenants_usageday IN SHARE ROW EXCLUSIVE MODE"
+_LOCK: Final = (
+    "LOCK TABLE tenants_usageminute, tenants_usagehour, tenants_usageday, "
+    f"{', '.join(latency.TABLES)} IN SHARE ROW EXCLUSIVE MODE"
+)
 _FROM_ROWS: Final = (
     "SELECT tenant_id, key_id, model, date_trunc('{unit}', started_at, 'UTC'), count(*), "
     "count(*) FILTER (WHERE outcome IN ('failed', 'truncated', 'lost')), "
@@ -153,7 +159,8 @@ def rebuild_day(day: datetime) -> int:
     """
     since = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     until = since + timedelta(days=1)
-    bounds: tuple[UUID | datetime, ...] = (_first_id(since - ID_MARGIN), _first_id(until + ID_MARGIN), since, until)
+    ids = _first_id(since - ID_MARGIN), _first_id(until + ID_MARGIN)
+    bounds: tuple[UUID | datetime, ...] = (*ids, since, until)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0")
         cursor.execute(_LOCK)
@@ -162,6 +169,7 @@ def rebuild_day(day: datetime) -> int:
             table = f"tenants_usage{unit}"
             cursor.execute(f"DELETE FROM {table} WHERE {unit} >= %s AND {unit} < %s", [since, until])  # noqa: S608
             cursor.execute(f"INSERT INTO {table} ({columns}) {_FROM_ROWS.format(unit=unit)}", bounds)
+        latency.remake_latency(since, until, ids)
         cursor.execute("SELECT coalesce(sum(requests), 0) FROM tenants_usageday WHERE day = %s", [since])
         return int(cursor.fetchone()[0])
 

@@ -9,7 +9,7 @@ import structlog
 from django.core.management.base import BaseCommand, CommandError
 
 from config.environment import environment
-from config.wiring import build_drain, build_keeper
+from config.wiring import build_drain, build_keeper, build_refusal_drain
 
 _KEEPER_SECONDS: Final = 10.0
 
@@ -36,9 +36,12 @@ class Command(BaseCommand):
         logger.info("drain_started")
         keeper = threading.Thread(target=build_keeper(env, stop).run, name="limit-keeper")
         keeper.start()
+        refusals = threading.Thread(target=build_refusal_drain(env, stop).run, name="refusals")
+        refusals.start()
         try:
             build_drain(env, stop).run()
         finally:
             stop.set()
             keeper.join(_KEEPER_SECONDS)
+            refusals.join(_KEEPER_SECONDS)
         logger.info("drain_stopped")

@@ -1,0 +1,207 @@
+"""Histograms of latency in the ledger: added to with the rows, made anew from them, and thinned out.
+
+The counts are of the same buckets as Prometheus's (core.telemetry.buckets), and of the same requests. Locks are taken
+after those of the sums, in one order: by tenant before over all, minutes before hours, each sorted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connection
+
+from core.telemetry import buckets
+from tenants.models import LatencyHour, LatencyMinute, ModelLatencyHour, ModelLatencyMinute
+from tenants.usage import UsageRow
+
+HOURS_KEPT: Final = timedelta(days=400)
+
+_FAILURES: Final = frozenset({"failed", "truncated", "lost"})
+_COUNTS: Final = ("requests", "failures", "faults", "cancelled")
+_HISTOGRAMS: Final[Mapping[str, buckets.Bounds]] = {
+    "ttft": buckets.TTFT,
+    "tpot": buckets.TPOT,
+    "queue": buckets.QUEUE,
+    "duration": buckets.DURATION,
+}
+_SECONDS: Final = {
+    "ttft": "ttft_ms / 1000.0",
+    "tpot": "CASE WHEN output_tokens >= 2 AND duration_ms IS NOT NULL AND ttft_ms IS NOT NULL THEN "
+    "greatest(0, duration_ms / 1000.0 - ttft_ms / 1000.0) / (output_tokens - 1) END",
+    "queue": "queue_ms / 1000.0",
+    "duration": "duration_ms / 1000.0",
+}
+"""The same times as `_Sums.add` takes, as expressions over a row of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    name: str
+    unit: str
+    seconds: int
+    by_tenant: bool
+
+    @property
+    def keys(self) -> dict[str, str]:
+        own = {"tenant_id": "uuid"} if self.by_tenant else {}
+        return own | {"model": "text", "version_id": "uuid", self.unit: "timestamptz"}
+
+
+_TABLES: Final = (
+    _Table(LatencyMinute._meta.db_table, "minute", 60, by_tenant=True),
+    _Table(LatencyHour._meta.db_table, "hour", 3600, by_tenant=True),
+    _Table(ModelLatencyMinute._meta.db_table, "minute", 60, by_tenant=False),
+    _Table(ModelLatencyHour._meta.db_table, "hour", 3600, by_tenant=False),
+)
+TABLES: Final = tuple(table.name for table in _TABLES)
+"""What a rebuild locks, beside the sums."""
+
+
+def _adding(table: _Table) -> str:
+    columns = table.keys | dict.fromkeys(_COUNTS, "bigint") | dict.fromkeys(_HISTOGRAMS, "text")
+    picked = [f"{name}::bigint[]" if name in _HISTOGRAMS else name for name in columns]
+    added = [f"{name} = {table.name}.{name} + EXCLUDED.{name}" for name in _COUNTS]
+    added += [
+        f"{name} = ARRAY(SELECT coalesce(mine, 0) + coalesce(theirs, 0) "  # noqa: S608  # names of our own
+        f"FROM unnest({table.name}.{name}, "
+        f"EXCLUDED.{name}) WITH ORDINALITY AS pair(mine, theirs, place) ORDER BY place)"
+        for name in _HISTOGRAMS
+    ]
+    return (
+        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(picked)} "  # noqa: S608  # our own names
+        f"FROM unnest({', '.join(f'%s::{kind}[]' for kind in columns.values())}) AS added({', '.join(columns)}) "
+        f"ON CONFLICT ({', '.join(table.keys)}) DO UPDATE SET {', '.join(added)}"
+    )
+
+
+def _making(table: _Table) -> str:
+    """Of the rows of a day. Buckets as bisect_left finds them: how many bounds are below, by counting those that are
+    not, since width_bucket puts what is on a bound above it."""
+    sides = {
+        name: f"{len(bounds)} - width_bucket(-({_SECONDS[name]}), "
+        f"ARRAY[{', '.join(str(-bound) for bound in reversed(bounds))}]::float8[])"
+        for name, bounds in _HISTOGRAMS.items()
+    }
+    own = "tenant_id, " if table.by_tenant else ""
+    counted = ", ".join(
+        "ARRAY[" + ", ".join(f"count(*) FILTER (WHERE {name} = {place})" for place in range(len(bounds) + 1)) + "]"
+        for name, bounds in _HISTOGRAMS.items()
+    )
+    failed = "outcome IN ('failed', 'truncated', 'lost')"
+    return (
+        f"INSERT INTO {table.name} ({', '.join([*table.keys, *_COUNTS, *_HISTOGRAMS])}) "  # noqa: S608  # our own names
+        f"SELECT {own}model, version_id, at, count(*), count(*) FILTER (WHERE {failed}), "
+        f"count(*) FILTER (WHERE {failed} AND (outcome <> 'failed' OR status >= 500)), "
+        f"count(*) FILTER (WHERE outcome = 'cancelled'), {counted} FROM ("
+        f"SELECT {own}model, version_id, outcome, status, date_trunc('{table.unit}', started_at, 'UTC') AS at, "
+        f"{', '.join(f'{side} AS {name}' for name, side in sides.items())} FROM tenants_usagerecord "
+        "WHERE id >= %s AND id < %s AND started_at >= %s AND started_at < %s"
+        f") AS found GROUP BY {own}model, version_id, at"
+    )
+
+
+_ADD: Final = {table.name: _adding(table) for table in _TABLES}
+
+
+def _counter(bounds: buckets.Bounds) -> Callable[[], list[int]]:
+    return lambda: [0] * (len(bounds) + 1)
+
+
+@dataclass(slots=True)
+class _Sums:
+    requests: int = 0
+    failures: int = 0
+    faults: int = 0
+    cancelled: int = 0
+    ttft: list[int] = field(default_factory=_counter(buckets.TTFT))
+    tpot: list[int] = field(default_factory=_counter(buckets.TPOT))
+    queue: list[int] = field(default_factory=_counter(buckets.QUEUE))
+    duration: list[int] = field(default_factory=_counter(buckets.DURATION))
+
+    def add(self, row: UsageRow) -> None:
+        failed = row.outcome in _FAILURES
+        self.requests += 1
+        self.failures += failed
+        self.faults += failed and (row.outcome != "failed" or row.status >= 500)
+        self.cancelled += row.outcome == "cancelled"
+        seconds = None if row.duration_ms is None else row.duration_ms / 1000
+        if seconds is not None:
+            self.duration[buckets.bucket_of(buckets.DURATION, seconds)] += 1
+        if row.queue_ms is not None:
+            self.queue[buckets.bucket_of(buckets.QUEUE, row.queue_ms / 1000)] += 1
+        if row.ttft_ms is not None:
+            first = row.ttft_ms / 1000
+            self.ttft[buckets.bucket_of(buckets.TTFT, first)] += 1
+            each = None if seconds is None else buckets.time_per_output_token(seconds, first, row.output_tokens)
+            if each is not None:
+                self.tpot[buckets.bucket_of(buckets.TPOT, each)] += 1
+
+
+def add_to_latency(rows: Sequence[UsageRow]) -> None:
+    """Count rows that were inserted in this transaction, each once."""
+    for table in _TABLES:
+        _add(table, rows)
+
+
+def _literal(counts: Sequence[int]) -> str:
+    """As PostgreSQL writes an array: arrays of arrays come out of unnest as one."""
+    return "{" + ",".join(map(str, counts)) + "}"
+
+
+def _add(table: _Table, rows: Sequence[UsageRow]) -> None:
+    sums: dict[tuple[UUID | None, str, UUID | None, int], _Sums] = {}
+    for row in rows:
+        at = int(row.started_at // table.seconds) * table.seconds
+        key = (row.tenant_id if table.by_tenant else None, row.model, row.version_id, at)
+        found = sums.get(key)
+        if found is None:
+            found = sums[key] = _Sums()
+        found.add(row)
+    if not sums:
+        return
+    ordered = sorted(sums, key=lambda key: (str(key[0]), key[1], str(key[2]), key[3]))  # one lock order for all drains
+    columns: list[list[Any]] = [[key[0] for key in ordered]] if table.by_tenant else []
+    columns += [
+        [key[1] for key in ordered],
+        [key[2] for key in ordered],
+        [datetime.fromtimestamp(key[3], UTC) for key in ordered],
+        *([getattr(sums[key], name) for key in ordered] for name in _COUNTS),
+        *([_literal(getattr(sums[key], name)) for key in ordered] for name in _HISTOGRAMS),
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD[table.name], columns)
+
+
+def remake_latency(since: datetime, until: datetime, ids: tuple[UUID, UUID]) -> None:
+    """Make the histograms between two moments (whole hours) anew, of rows with ids in a range around them.
+
+    In the caller's transaction, which has locked TABLES.
+    """
+    with connection.cursor() as cursor:
+        for table in _TABLES:
+            cursor.execute(
+                f"DELETE FROM {table.name} WHERE {table.unit} >= %s AND {table.unit} < %s",  # noqa: S608  # our names
+                [since, until],
+            )
+            cursor.execute(_making(table), [*ids, since, until])
+
+
+_PRUNE: Final = (
+    "DELETE FROM {name} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {name} WHERE {unit} < %s ORDER BY {unit} LIMIT %s))"
+)
+
+
+def prune_latency(*, now: datetime, minutes_kept: timedelta, most: int = 20_000) -> int:
+    """Delete minutes and hours that no page and no objective reads any more; returns how many. Safe to run twice."""
+    deleted = 0
+    for table in _TABLES:
+        until = now - (minutes_kept if table.unit == "minute" else HOURS_KEPT)
+        found = most
+        while found == most:  # a statement each, so that no drain waits long
+            with connection.cursor() as cursor:
+                cursor.execute(_PRUNE.format(name=table.name, unit=table.unit), [until, most])
+                found = cursor.rowcount
+            deleted += found
+    return deleted
