@@ -33,6 +33,11 @@ app.conf.update(
             "schedule": 60.0,
             "options": {"expires": 60.0},
         },
+        "evaluate-objectives": {
+            "task": "gateway.tasks.evaluate_objectives",
+            "schedule": 15.0,
+            "options": {"expires": 15.0},
+        },
         "tell-what-comes": {"task": "tenants.tasks.tell_what_comes", "schedule": 3600.0},
         "tell-forecasts": {"task": "tenants.tasks.tell_forecasts", "schedule": 3600.0, "options": {"expires": 3600.0}},
         "end-what-is-over": {"task": "tenants.tasks.end_what_is_over", "schedule": 60.0, "options": {"expires": 60.0}},
@@ -62,6 +67,12 @@ app.conf.update(
         "delete-expired-conversations": {"task": "gateway.tasks.delete_expired_conversations", "schedule": 3600.0},
         "prune-idempotency-records": {"task": "core.tasks.prune_idempotency_records", "schedule": 3600.0},
         "reconcile-engines": {"task": "gateway.tasks.reconcile_engines", "schedule": 300.0},
+        "write-exports": {
+            "task": "dashboard.tasks.write_exports",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
+        "prune-exports": {"task": "dashboard.tasks.prune_exports", "schedule": 3600.0},
         "prune-changes": {"task": "core.tasks.prune_changes", "schedule": 600.0},
     },
 )

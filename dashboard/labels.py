@@ -22,6 +22,77 @@ INSTANCE_STATES: Final[Words] = {
     "failed": _("Failed"),
     "unknown": _("Unknown"),
 }
+INSTANCE_WISHES: Final[Words] = {
+    "running": pgettext_lazy("wish", "Shall run"),
+    "asleep": pgettext_lazy("wish", "Shall sleep"),
+    "stopped": pgettext_lazy("wish", "Shall stop"),
+}
+VERSION_STATES: Final[Words] = {
+    "draft": pgettext_lazy("version", "Draft"),
+    "admitted": pgettext_lazy("version", "Admitted"),
+    "serving": pgettext_lazy("version", "Serving"),
+    "retired": pgettext_lazy("version", "Retired"),
+}
+TIERS_OF_WEIGHTS: Final[Words] = {
+    "cold": pgettext_lazy("weights", "Cold: on a disk"),
+    "staged": pgettext_lazy("weights", "Staged: in its node's page cache"),
+    "asleep": pgettext_lazy("weights", "Asleep: in the host's memory"),
+    "awake": pgettext_lazy("weights", "Awake: on its devices"),
+}
+ACTORS: Final[Words] = {
+    "user": pgettext_lazy("actor", "a person"),
+    "key": pgettext_lazy("actor", "an API key"),
+    "subject": pgettext_lazy("actor", "a token's subject"),
+    "node": pgettext_lazy("actor", "its node"),
+    "system": pgettext_lazy("actor", "the controller"),
+}
+LEASE_STATES: Final[Words] = {
+    "free": pgettext_lazy("lease", "Free"),
+    "allocated": pgettext_lazy("lease", "Allocated"),
+    "failed": _("Failed"),
+    "unknown": _("Unknown"),
+}
+MEMORY_MODES: Final[Words] = {
+    "full": pgettext_lazy("memory mode", "Full"),
+    "mixed": pgettext_lazy("memory mode", "Mixed"),
+    "cpu": pgettext_lazy("memory mode", "CPU"),
+}
+JOB_STATES: Final[Words] = {
+    "queued": pgettext_lazy("job", "Queued"),
+    "running": pgettext_lazy("job", "Running"),
+    "succeeded": pgettext_lazy("job", "Succeeded"),
+    "failed": _("Failed"),
+    "cancelled": pgettext_lazy("job", "Cancelled"),
+    "stored": pgettext_lazy("adapter", "Stored"),
+    "retired": pgettext_lazy("adapter", "Retired"),
+}
+BATCHINGS: Final[Words] = {
+    "continuous": pgettext_lazy("batching", "Continuous"),
+    "slots": pgettext_lazy("batching", "In slots"),
+    "server": pgettext_lazy("batching", "The server's own"),
+}
+GRAINS: Final[Words] = {
+    "process": pgettext_lazy("isolation", "A process for each"),
+    "shared": pgettext_lazy("isolation", "One process for many"),
+    "outside": pgettext_lazy("isolation", "Whoever started it"),
+}
+ERROR_ANSWERS: Final[Words] = {
+    "restart_app": _("Restart the engine"),
+    "drain_reset": _("Drain and reset"),
+    "reset_gpu": _("Reset the GPU"),
+    "drain_reboot": _("Drain and reboot the node"),
+    "reboot_vm": _("Reboot the node"),
+    "ignore": _("Do nothing"),
+    "contact_support": _("Take out, ask support"),
+    "follow_text": _("Follow the message"),
+    "merge_48": _("As XID 48"),
+    "cancel_163": _("Ends XID 163"),
+    "clear_cache": _("Clear caches"),
+    "isolate": _("Isolate and move"),
+    "rebuild": _("Rebuild the instance"),
+}
+"""What is answered to an error code (gpupool.policies.xid.Verb)."""
+
 NODE_STATES: Final[Words] = {
     "expected": _("Expected"),
     "online": _("Online"),
@@ -114,6 +185,12 @@ FIT: Final[Words] = {
 }
 """Verdicts of a dry run (gpupool.reads.dry_run), of an instance and of a device."""
 
+EXPORT_STATES: Final[Words] = {
+    "waiting": pgettext_lazy("export", "Waiting"),
+    "writing": pgettext_lazy("export", "Being written"),
+    "ready": pgettext_lazy("export", "Ready"),
+    "failed": _("Failed"),
+}
 SLA_TIERS: Final[Words] = {"gold": _("Gold"), "silver": _("Silver"), "bronze": _("Bronze")}
 PLATFORM_ROLES: Final[Words] = {
     "read_only": _("Platform, read-only"),
@@ -127,8 +204,60 @@ TENANT_ROLES: Final[Words] = {
     "viewer": _("Viewer"),
     "billing": _("Billing"),
 }
+METRICS: Final[Words] = {
+    "requests": pgettext_lazy("metric", "Requests"),
+    "tokens": pgettext_lazy("metric", "Tokens"),
+    "input_tokens": pgettext_lazy("metric", "Input tokens"),
+    "output_tokens": pgettext_lazy("metric", "Output tokens"),
+    "money": pgettext_lazy("metric", "Money"),
+    "concurrency": pgettext_lazy("metric", "Requests at once"),
+    "held_requests": pgettext_lazy("metric", "Held requests"),
+    "gpus": pgettext_lazy("metric", "GPUs"),
+    "gpu_memory": pgettext_lazy("metric", "GPU memory"),
+}
+"""What a limit counts."""
+
+WINDOWS: Final[Words] = {
+    "minute": _("in any 60 seconds"),
+    "bucket": _("in a token bucket"),
+    "day": _("a day"),
+    "month": _("a month"),
+    "standing": _("at any moment"),
+}
+"""Over which time, said after what it counts."""
+
+REQUEST_STATES: Final[Words] = {
+    "open": pgettext_lazy("request", "Open"),
+    "approved": pgettext_lazy("request", "Approved"),
+    "declined": pgettext_lazy("request", "Declined"),
+    "withdrawn": pgettext_lazy("request", "Withdrawn"),
+    "expired": pgettext_lazy("request", "Expired"),
+}
+CAPACITY_VERDICTS: Final[Words] = {
+    "fits": _("All that is promised could be used at once"),
+    "fits_as_used": _("More is promised than there is; as it is used, it fits"),
+    "exceeds": _("With what is used now there is no room"),
+    "no_capacity": _("No instance is ready"),
+    "unknown": _("An instance does not say how much it takes"),
+}
+HEALTH: Final[Words] = {
+    "fine": pgettext_lazy("health", "Fine"),
+    "warning": pgettext_lazy("health", "Look at it"),
+    "broken": pgettext_lazy("health", "Broken"),
+    "unknown": _("Unknown"),
+}
 ALL: Final[Mapping[str, Words]] = {
     "instance": INSTANCE_STATES,
+    "wish": INSTANCE_WISHES,
+    "version": VERSION_STATES,
+    "weights": TIERS_OF_WEIGHTS,
+    "actor": ACTORS,
+    "lease": LEASE_STATES,
+    "memory_mode": MEMORY_MODES,
+    "job": JOB_STATES,
+    "batching": BATCHINGS,
+    "grain": GRAINS,
+    "answer": ERROR_ANSWERS,
     "node": NODE_STATES,
     "health": DEVICE_HEALTH,
     "ability": ABILITIES,
@@ -139,12 +268,27 @@ ALL: Final[Mapping[str, Words]] = {
     "key": KEY_STATES,
     "tier": SLA_TIERS,
     "fit": FIT,
+    "export": EXPORT_STATES,
     "role": TENANT_ROLES,
     "switch": ENGINE_SWITCHES,
     "capability": CAPABILITIES,
+    "metric": METRICS,
+    "window": WINDOWS,
+    "request": REQUEST_STATES,
+    "capacity": CAPACITY_VERDICTS,
+    "part": HEALTH,
 }
 
 TONES: Final[Mapping[str, str]] = {
+    "fine": "good",
+    "warning": "warn",
+    "broken": "bad",
+    "open": "busy",
+    "approved": "good",
+    "declined": "bad",
+    "fits_as_used": "warn",
+    "exceeds": "bad",
+    "no_capacity": "bad",
     "ready": "good",
     "online": "good",
     "ok": "good",
@@ -155,6 +299,8 @@ TONES: Final[Mapping[str, str]] = {
     "possible": "busy",
     "preempts": "warn",
     "waits": "warn",
+    "waiting": "busy",
+    "writing": "busy",
     "does_not_fit": "bad",
     "requested": "busy",
     "placing": "busy",
@@ -178,6 +324,12 @@ TONES: Final[Mapping[str, str]] = {
     "revoked": "idle",
     "expired": "warn",
     "unknown": "warn",
+    "serving": "good",
+    "admitted": "busy",
+    "draft": "warn",
+    "allocated": "good",
+    "succeeded": "good",
+    "queued": "busy",
 }
 """Which tone of pill a state gets; `idle` where none is named."""
 

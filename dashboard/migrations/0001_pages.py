@@ -21,6 +21,7 @@ class Migration(migrations.Migration):
                 ('id', models.UUIDField(default=core.ids.uuid7, editable=False, primary_key=True, serialize=False)),
                 ('tenant_id', models.UUIDField(blank=True, null=True)),
                 ('table', models.CharField(max_length=60)),
+                ("path", models.CharField(max_length=300)),
                 ('query', models.CharField(max_length=1000)),
                 ('state', models.CharField(choices=[('waiting', 'Waiting'), ('writing', 'Writing'), ('ready', 'Ready'), ('failed', 'Failed')], default='waiting', max_length=8)),
                 ('rows', models.BigIntegerField(default=0)),

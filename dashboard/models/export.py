@@ -19,6 +19,7 @@ class Export(TimeOrderedModel):
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     tenant_id = models.UUIDField(null=True, blank=True)  # of a portal's page
     table = models.CharField(max_length=60)  # dashboard.tables.Table.name
+    path = models.CharField(max_length=300)  # of the page whose table it is
     query = models.CharField(max_length=1000)
     state = models.CharField(max_length=8, choices=ExportState, default=ExportState.WAITING)
     rows = models.BigIntegerField(default=0)

@@ -6,13 +6,14 @@ A page makes a `Table` once, reads a `Page` of it from a request, and writes the
 
 from dashboard.tables.page import COUNT_LIMIT, Page, read_page
 from dashboard.tables.sheet import CSV_LIMIT, csv_response, is_csv, safe_cell
-from dashboard.tables.table import Column, Facet, Option, Table
+from dashboard.tables.table import Column, Facet, Filtered, Option, Table
 
 __all__ = [
     "COUNT_LIMIT",
     "CSV_LIMIT",
     "Column",
     "Facet",
+    "Filtered",
     "Option",
     "Page",
     "Table",

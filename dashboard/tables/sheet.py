@@ -3,18 +3,26 @@
 import csv
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final
 
+from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
+from core.refusals import Conflict
+from dashboard.services.exports import ask_export
 from dashboard.tables.table import Table
+from dashboard.tables.worker import sink_of_worker
+from tenants.actor import user_actor
+from tenants.models import User
 
 CSV_LIMIT: Final = 50_000
 """Most rows that are told in an answer; more are written by a worker, for the asker to fetch."""
 
+LONGEST_QUERY: Final = 1_000
 _BATCH: Final = 2_000
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
@@ -59,11 +67,39 @@ def csv_lines(table: Table, rows: "QuerySet[Any]", sort: str) -> Iterator[str]:
 
 
 def csv_response(table: Table, request: HttpRequest, rows: "QuerySet[Any]") -> HttpResponse:
-    """The first CSV_LIMIT rows as a file."""
-    sort = table.chosen_sort(request.GET.get("sort", ""))
-    response = HttpResponse(
-        islice(csv_lines(table, rows, sort), CSV_LIMIT + 1),  # with the head
-        content_type="text/csv; charset=utf-8",
-    )
+    """All rows as a file; where they are more than CSV_LIMIT, the page of an export that a worker writes."""
+    lines = csv_lines(table, rows, table.chosen_sort(request.GET.get("sort", "")))
+    sink = sink_of_worker()
+    if sink is not None:
+        sink(lines)
+        return HttpResponse(status=200)
+    if rows.order_by()[: CSV_LIMIT + 1].count() > CSV_LIMIT:
+        return _ask(table, request)
+    response = HttpResponse(lines, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{table.name}.csv"'
     return response
+
+
+def _ask(table: Table, request: HttpRequest) -> HttpResponse:
+    person = request.user
+    assert isinstance(person, User)  # pages are for people who are logged in
+    query = request.GET.copy()
+    for name in ("format", "after", "count"):
+        query.pop(name, None)
+    if len(query.urlencode()) > LONGEST_QUERY:
+        messages.error(request, _("This filter is too long for an export: shorten it."))
+        return redirect(request.path)
+    tenant = getattr(getattr(request, "portal", None), "tenant", None)
+    try:
+        export = ask_export(
+            person,
+            tenant_id=tenant.pk if tenant is not None else None,
+            table=table.name,
+            path=request.path,
+            query=query.urlencode(),
+            actor=user_actor(person.pk),
+        )
+    except Conflict as error:
+        messages.error(request, error.message)
+        return redirect(f"{request.path}?{query.urlencode()}")
+    return redirect("export", export.pk)

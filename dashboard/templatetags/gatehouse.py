@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from core.api.request_ids import request_id_of
 from dashboard import labels
 from dashboard.csp import allow_written_styles
+from dashboard.reads.saved_views import list_views
 
 register = template.Library()
 
@@ -47,6 +48,24 @@ def request_id(context: template.Context) -> str:
     """The id of the request that the page answers, to be named when asking for help; "" where there is none."""
     told = context.get("request_id") or (request_id_of(context["request"]) if "request" in context else "")
     return str(told)
+
+
+@register.inclusion_tag("components/saved_views.html", takes_context=True)
+def saved_views(context: template.Context, table: str) -> dict[str, object]:
+    """The views of the list `table` that the reader saved, and how to save one."""
+    request = context["request"]
+    query = request.GET.copy()
+    for name in ("after", "count", "format"):
+        query.pop(name, None)
+    tenant = context["shell"].tenant
+    return {
+        "views": list_views(request.user, tenant=tenant, table=table),
+        "table": table,
+        "tenant": tenant.slug if tenant is not None else "",
+        "path": request.path,
+        "query": query.urlencode(),
+        "csrf_token": context.get("csrf_token"),
+    }
 
 
 @register.simple_tag

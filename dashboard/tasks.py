@@ -1,0 +1,19 @@
+"""Celery's view of this app: safe to run twice."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from dashboard.exporting import write_waiting_exports
+from dashboard.services.exports import prune_exports as prune
+
+
+@shared_task(name="dashboard.tasks.write_exports")
+def write_exports() -> int:
+    """Write the exports that people wait for; returns how many."""
+    return write_waiting_exports()
+
+
+@shared_task(name="dashboard.tasks.prune_exports")
+def prune_exports() -> int:
+    """Delete exports that nobody fetches any more; returns how many rows."""
+    return prune(now=timezone.now())

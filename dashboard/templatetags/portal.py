@@ -1,0 +1,89 @@
+"""Words of limits, requests and comparisons, for the pages of the portal."""
+
+from datetime import datetime
+from typing import Final
+
+from django import template
+from django.utils.translation import gettext, gettext_lazy, pgettext
+
+from dashboard.templatetags.gatehouse import duration_text
+from tenants.models import Metric, Window
+
+register = template.Library()
+
+METRICS: Final = {
+    Metric.REQUESTS: gettext_lazy("Requests"),
+    Metric.TOKENS: gettext_lazy("Tokens"),
+    Metric.INPUT_TOKENS: gettext_lazy("Input tokens"),
+    Metric.OUTPUT_TOKENS: gettext_lazy("Output tokens"),
+    Metric.MONEY: gettext_lazy("Money"),
+    Metric.CONCURRENCY: gettext_lazy("Requests at once"),
+    Metric.HELD: gettext_lazy("Requests held for a model to wake"),
+    Metric.GPUS: gettext_lazy("GPUs"),
+    Metric.GPU_MEMORY: gettext_lazy("GPU memory"),
+}
+WINDOWS: Final = {
+    Window.MINUTE: gettext_lazy("a minute"),
+    Window.BUCKET: gettext_lazy("bucket"),
+    Window.DAY: gettext_lazy("a day"),
+    Window.MONTH: gettext_lazy("a month"),
+    Window.STANDING: gettext_lazy("at any moment"),
+}
+
+
+@register.filter
+def metric_word(value: str) -> str:
+    """"input_tokens" -> "Input tokens"; what is unknown stays as it is."""
+    return str(METRICS[Metric(value)]) if value in METRICS else value
+
+
+@register.filter
+def window_word(value: str) -> str:
+    """"minute" -> "a minute"."""
+    return str(WINDOWS[Window(value)]) if value in WINDOWS else value
+
+
+@register.filter
+def length(seconds: int | None) -> str:
+    """A length of time in its largest unit; None -> a dash."""
+    return "–" if seconds is None else duration_text(seconds)
+
+
+@register.filter
+def change_from(now: int, before: int) -> float | None:
+    """How much more than before, as a share; None where there was nothing before."""
+    return (now - before) / before if before else None
+
+
+@register.filter
+def signed_percent(value: float | None) -> str:
+    """0.124 -> "+12.4 %"; None -> ""."""
+    return "" if value is None else f"{value * 100:+,.1f} %".replace("-", "−")
+
+
+@register.filter
+def input_moment(value: datetime | None) -> str:
+    """As `<input type="datetime-local">` takes it."""
+    return "" if value is None else value.replace(tzinfo=None).isoformat(timespec="minutes")
+
+
+@register.filter
+def model_state(value: str) -> str:
+    """The word for how a model stands."""
+    return {
+        "ready": gettext("Ready"),
+        "asleep": gettext("Asleep"),
+        "starting": gettext("Starting"),
+        "off": pgettext("model", "Not running"),
+    }.get(value, value)
+
+
+@register.filter
+def model_tone(value: str) -> str:
+    return {"ready": "good", "asleep": "warn", "starting": "busy"}.get(value, "")
+
+
+@register.filter
+def unlocalized(value: float | None) -> str:
+    """A number as HTML's attributes take it."""
+    return "" if value is None else f"{value:.4f}"

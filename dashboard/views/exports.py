@@ -1,0 +1,56 @@
+"""Long tables as files that a worker writes; everybody sees their own."""
+
+from uuid import UUID
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from core.api.downloads import download
+from dashboard.access import people_page, signed_in
+from dashboard.exporting import read_parts
+from dashboard.models import Export, ExportState
+
+LISTED = 50
+
+
+@require_GET
+@people_page
+def index(request: HttpRequest) -> HttpResponse:
+    """Newest first."""
+    exports = Export.objects.filter(person=signed_in(request)).order_by("-pk")[:LISTED]
+    return render(request, "exports.html", {"exports": exports, "busy": any(_is_busy(one) for one in exports)})
+
+
+@require_GET
+@people_page
+def page(request: HttpRequest, export_id: UUID) -> HttpResponse:
+    """One, which looks again by itself until it is ready."""
+    export = _own(request, export_id)
+    return render(request, "exports.html", {"exports": [export], "busy": _is_busy(export), "one": True})
+
+
+@require_GET
+@people_page
+def file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
+    """The file itself."""
+    export = _own(request, export_id)
+    if export.state != ExportState.READY:
+        raise Http404
+    response: HttpResponseBase = download(
+        request, f"{export.table}.csv", "text/csv; charset=utf-8", read_parts(export.pk)
+    )
+    return response
+
+
+def _own(request: HttpRequest, export_id: UUID) -> Export:
+    """Raises Http404 for anybody else's."""
+    export = Export.objects.filter(pk=export_id, person=signed_in(request)).first()
+    if export is None:
+        raise Http404
+    return export
+
+
+def _is_busy(export: Export) -> bool:
+    return export.state in (ExportState.WAITING, ExportState.WRITING)
