@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from channels.sessions import SessionMiddlewareStack
 from django.urls import re_path
 
 from config.environment import environment
@@ -14,6 +14,7 @@ from config.wiring import build_realtime_limits, build_web_runtime
 from core.env import SettingsError
 from core.errors import BodyTimeout, error_headers
 from core.ids import uuid7
+from dashboard.live.hub import close_shared_hub
 from dashboard.routing import websocket_urlpatterns as page_streams
 from gateway.api.http import BODY_CUT, CLIENT_LEFT
 from gateway.api.realtime import build_realtime
@@ -44,6 +45,7 @@ class Lifespan:
         await receive()
         install_runtime(None)
         await runtime.stop()
+        await close_shared_hub()
         await close_shared_store()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -164,7 +166,7 @@ def build_application(django: Application) -> Application:
     agents = _router(agent_streams)
     # Conversations are for whoever has a key: no cookie counts there, so no Origin does.
     realtime = build_realtime(build_realtime_limits(environment()))
-    browser = AllowedHostsOriginValidator(AuthMiddlewareStack(_router(page_streams)))
+    browser = AllowedHostsOriginValidator(SessionMiddlewareStack(_router(page_streams)))
 
     async def websocket(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"].startswith("/agent/"):

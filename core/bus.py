@@ -1,5 +1,6 @@
 """Hints over Valkey's pub/sub that something changed. Only hints: everyone polls the epochs anyway."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -8,9 +9,26 @@ import structlog
 from django.conf import settings
 
 EPOCH_CHANNEL: Final = "gatehouse:epochs"
+PEOPLE: Final = "people"
+"""Hinted at when what people may see has changed; it has no epoch, sockets are checked every few seconds anyway."""
 _HINT_DEADLINE_SECONDS: Final = 0.05
 
 logger = structlog.get_logger(__name__)
+
+
+_listeners: list[Callable[[str], None]] = []
+
+
+def listen(listener: Callable[[str], None]) -> None:
+    """Have `listener` called with every section that this process itself hints at, in the writer's thread.
+
+    For processes without Valkey, and so that nobody waits for a way through the network that ends where it began.
+    """
+    _listeners.append(listener)
+
+
+def stop_listening(listener: Callable[[str], None]) -> None:
+    _listeners.remove(listener)
 
 
 @cache
@@ -22,6 +40,8 @@ def _client(url: str) -> "redis.Redis":
 
 def hint(section: str, epoch: int) -> None:
     """Say that `section` reached `epoch`. Never fails: a lost hint costs at most one poll interval."""
+    for listener in tuple(_listeners):  # others come and go meanwhile
+        listener(section)
     url: str | None = settings.GATEHOUSE.valkey_scratch_url
     if url is None:
         return

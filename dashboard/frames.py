@@ -1,6 +1,6 @@
-"""Frames of the console's live channel: what the overview shows, as JSON with a sequence number.
+"""What the overview shows, with its page first and then over the live channel `fleet`.
 
-`console.v1` is sent whole each time: it is bounded by DEVICE_LIMIT and INSTANCE_LIMIT rows.
+Bounded by DEVICE_LIMIT and INSTANCE_LIMIT rows, so that it can be sent whole.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,6 @@ from gpupool.models import Instance, InstanceDesire, InstanceState, NodeState
 from gpupool.services import switched_off
 from tenants.selectors import platform_rates
 
-VERSION: Final = "console.v1"
 DEVICE_LIMIT: Final = 64
 INSTANCE_LIMIT: Final = 100
 STALE_AFTER: Final = timedelta(seconds=30)
@@ -111,30 +110,19 @@ BLANK_INSTANCE: Final = InstanceRow(
 """What the pages' row templates are rendered with; scripts fill copies of them."""
 
 
-class ConsoleFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="v", tag=VERSION):
-    seq: int
-    at: float  # seconds since the epoch, by the server
+class ConsoleFrame(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures
     devices: list[DeviceRow]
     instances: list[InstanceRow]
 
 
-class TroubleFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="v", tag="trouble.v1"):
-    """Sent instead when the figures cannot be read: pages then say how old theirs are."""
-
-    seq: int
-    at: float
-
-
-def build_console_frame(*, seq: int, now: datetime) -> ConsoleFrame:
+def build_console_frame(*, now: datetime) -> ConsoleFrame:
     """Read everything that the overview shows; a constant number of queries."""
     devices = [device_row(device, now=now) for device in pool.list_devices_overview()]
     states = selectors.count_instances()
     rates = platform_rates(now)
     known = [device.memory for device in devices if device.memory is not None]
     return ConsoleFrame(
-        seq=seq,
-        at=now.timestamp(),
         figures=Figures(
             ready=states[InstanceState.READY],
             instances=states.total() - states[InstanceState.STOPPED],
@@ -201,8 +189,3 @@ def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
         waiting=instance.waiting_requests,
         simulated=pool.is_made_up(instance),
     )
-
-
-def encode(frame: ConsoleFrame | TroubleFrame) -> str:
-    """A frame as the text that goes over the socket."""
-    return msgspec.json.encode(frame).decode()

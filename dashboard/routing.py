@@ -2,8 +2,8 @@
 
 from django.urls import path
 
-from dashboard.consumers import ConsoleConsumer
+from dashboard.live.consumer import LiveConsumer
 
 websocket_urlpatterns = [
-    path("ws/console", ConsoleConsumer.as_asgi()),  # type: ignore[arg-type]  # Django types its own views only
+    path("ws/live", LiveConsumer.as_asgi()),  # type: ignore[arg-type]  # Django types its own views only
 ]

@@ -1,5 +1,6 @@
 """The words that scripts need, sent along with the page in the reader's language."""
 
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -21,6 +22,20 @@ def script_strings() -> dict[str, object]:
         "stale": _("Stale"),
         "paused": _("Paused"),
         "denied": _("No permission"),
+        "live_why": {
+            "signed_out": _("You were logged out."),
+            "second_factor": _("Set up a second factor first."),
+            "role": _("Your role does not let you watch this."),
+            "membership": _("You are not a member of this tenant."),
+            "suspended": _("This tenant is suspended: nothing happens in it."),
+            "unknown": _("There is nothing to watch here. Reload the page."),
+            "too_many": _("This page watches too much at once. Reload it."),
+            "bad_message": _("This page is out of date. Reload it."),
+            "gone": _("It no longer exists."),
+            "database": _("The database does not answer."),
+            "broken": _("The server could not read it. An operator finds why in its log."),
+        },
+        "live_standing": reverse("live-standing"),
         "zone": str(timezone.get_current_timezone()),
         "as_of": _("as of %(time)s · times in %(zone)s"),
         "failed": _("The server could not be reached. Try again."),

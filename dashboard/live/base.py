@@ -77,7 +77,7 @@ class Feed(Protocol):
         """Whether the viewer may watch the scope; no I/O. False, too, for a scope that this feed does not have."""
 
     def read(self, scope: str, *, now: datetime) -> object:
-        """The scope's state. Blocks, in the publisher's thread, on its one database connection with a statement timeout.
+        """The scope's state. Blocks, in the publisher's thread, on its one connection with a statement timeout.
 
         A constant number of queries. Raises Gone for what no longer exists; database errors may pass.
         """

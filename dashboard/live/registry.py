@@ -3,8 +3,10 @@
 from typing import Final
 
 from dashboard.live.base import Feed
+from dashboard.live.feeds.fleet import FleetFeed
+from dashboard.live.feeds.limits import LimitsFeed
 
-FEEDS: Final[tuple[Feed, ...]] = ()
+FEEDS: Final[tuple[Feed, ...]] = (FleetFeed(), LimitsFeed())
 
 
 def feed_named(name: str) -> Feed | None:

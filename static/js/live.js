@@ -24,6 +24,7 @@ let closing = 0;
 let heardAt = 0;
 let lastNumber = 0;
 let deniedWhy = null; // not null: the server has said that we may not, trying again is of no use
+let refused = 0; // handshakes in a row that came to nothing
 let started = false;
 
 class Watch {
@@ -69,7 +70,8 @@ class Watch {
 
   hear(message) {
     if (message.op === "subscribed") this.staleMs = Math.max(STALE_MS, 3000 * message.period);
-    else if (message.op === "trouble") this.setState("stale");
+    else if (message.op === "trouble" && message.code === "board") this.setState("reconnecting");
+    else if (message.op === "trouble") this.setState("stale", words.live_why?.[message.code] ?? "");
     else if (message.op === "error") {
       this.number = 0;
       this.setState("denied", words.live_why?.[message.code] ?? "");
@@ -77,7 +79,7 @@ class Watch {
   }
 
   checkStale(now) {
-    if (this.state === "live" && now - this.frameAt > this.staleMs) this.setState("stale");
+    if ((this.state === "live" || this.state === "connecting") && this.number && now - this.frameAt > this.staleMs) this.setState("stale");
   }
 }
 
@@ -124,6 +126,7 @@ function open() {
   socket = opened;
   heardAt = performance.now();
   opened.addEventListener("open", () => {
+    refused = 0;
     if (socket === opened) for (const watch of watches) watch.subscribe();
   });
   opened.addEventListener("message", (event) => {
@@ -132,11 +135,29 @@ function open() {
   opened.addEventListener("close", (event) => {
     if (socket !== opened) return;
     forget();
-    if (event.code === CLOSE_DENIED) {
-      deniedWhy = words.live_why?.[event.reason] ?? "";
-      for (const watch of watches) watch.setState("denied", deniedWhy);
-    } else if (!document.hidden) tryAgain();
+    if (event.code === CLOSE_DENIED) deny(event.reason);
+    else if (!document.hidden) {
+      tryAgain();
+      refused += 1;
+      if (refused > 1) askWhy();
+    }
   });
+}
+
+function deny(reason) {
+  clearTimeout(retry);
+  deniedWhy = words.live_why?.[reason] ?? "";
+  for (const watch of watches) watch.setState("denied", deniedWhy);
+}
+
+// A handshake that is refused says nothing to scripts: whoever was logged out meanwhile would try for ever.
+async function askWhy() {
+  try {
+    const answer = await fetch(words.live_standing, { cache: "no-store", redirect: "manual" });
+    if (answer.status === 403) deny(await answer.text());
+  } catch {
+    // The server is away; it is tried again.
+  }
 }
 
 function receive(data) {

@@ -1,13 +1,11 @@
 // Puts live frames into the rows that the server rendered.
 import { age, formats } from "./format.js";
-import { LiveChannel, showState } from "./console_channel.js";
-import { fill, words } from "./words.js";
+import { live, showState } from "./live.js";
+import { words } from "./words.js";
 
 const page = document.getElementById("overview");
 const pill = document.getElementById("live");
-const asOf = document.getElementById("as-of");
 let clockSkewSeconds = 0;
-let lastAt = null;
 
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
@@ -53,6 +51,7 @@ function fillRows(panel, rows) {
     if (!row) {
       row = template.content.firstElementChild.cloneNode(true);
       row.dataset.row = values.id;
+      for (const link of row.querySelectorAll("[data-link]")) link.href = link.dataset.link.replace("{id}", values.id);
     }
     fillSlots(row, values);
     if (body.children[place] !== row) body.insertBefore(row, body.children[place] ?? null);
@@ -64,7 +63,6 @@ function fillRows(panel, rows) {
 
 function showFrame(frame) {
   clockSkewSeconds = frame.at - Date.now() / 1000;
-  lastAt = frame.at;
   const figures = page.querySelector('[data-panel="figures"]');
   fillSlots(figures, frame.figures);
   for (const figure of figures.querySelectorAll("[data-bad-if]")) {
@@ -75,22 +73,12 @@ function showFrame(frame) {
   fillRows(page.querySelector('[data-panel="instances"]'), frame.instances);
 }
 
-function showLive(state) {
-  showState(pill, state);
+function showLive(state, at, why) {
+  showState(pill, state, at, why);
   // What one may no longer see must not stay on the screen.
   page.querySelector("[data-denied]").hidden = state !== "denied";
   page.querySelector("[data-allowed]").hidden = state === "denied";
-  const old = state !== "live" && state !== "connecting" && state !== "denied";
-  page.classList.toggle("stale", old);
-  asOf.hidden = !old || lastAt === null;
-  if (!asOf.hidden) {
-    const time = new Intl.DateTimeFormat(document.documentElement.lang, {
-      timeStyle: "medium",
-      hourCycle: "h23",
-      timeZone: words.zone,
-    });
-    asOf.textContent = fill(words.as_of, { time: time.format(lastAt * 1000), zone: words.zone });
-  }
+  page.classList.toggle("stale", !["live", "connecting", "denied"].includes(state));
 }
 
-new LiveChannel(page.dataset.socket, { onFrame: showFrame, onState: showLive });
+live("fleet", "", { onFrame: showFrame, onState: showLive });

@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection, models
+from django.db import connection, models, transaction
 
+from core import bus
 from tenants.actor import Actor
 from tenants.models import AuditEvent
 
 MASK: Final = "***"
+_ABOUT_PEOPLE: Final = ("membership.", "user.", "tenant.", "second_factor.", "backoffice.", "login_link.")
+"""Writes after which somebody may see more or less than before: open sockets are looked at anew."""
 _APP: Final = AuditEvent._meta.app_label
 _TYPED: Final = frozenset({"name", "slug", "display_name", "email", "note", "reason", "url", "jwks_url"})
 """What people type to name or explain their own things: it may be a person's name, and the log is for ever.
@@ -49,6 +52,8 @@ def record_audit(
         after=_masked(after or {}, typed),
         transaction=_Transaction(),
     )
+    if action.startswith(_ABOUT_PEOPLE):
+        transaction.on_commit(lambda: bus.hint(bus.PEOPLE, 0))
 
 
 def _typed(subject: models.Model, tenant_id: UUID | None) -> frozenset[str]:

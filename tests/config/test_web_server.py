@@ -53,7 +53,7 @@ async def test_websockets_open_at_every_address_and_tell_what_they_are_told(serv
     _, url = served
     async with (
         connect(f"{url}/agent/stream") as one,
-        connect(f"{url}/ws/console", additional_headers={"X": "y"}) as two,
+        connect(f"{url}/ws/live", additional_headers={"X": "y"}) as two,
     ):
         for text, socket in (("a", one), ("b" * 100_000, two)):
             await socket.send(text)

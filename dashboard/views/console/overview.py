@@ -10,8 +10,8 @@ from dashboard.frames import BLANK_DEVICE, BLANK_INSTANCE, DEVICE_LIMIT, INSTANC
 
 @console_page
 def page(request: HttpRequest) -> HttpResponse:
-    """The first frame comes with the page; `/ws/console` brings the next ones."""
-    frame = build_console_frame(seq=0, now=timezone.now())
+    """The first frame comes with the page; the live channel `fleet` brings the next ones."""
+    frame = build_console_frame(now=timezone.now())
     return render(
         request,
         "console/overview.html",

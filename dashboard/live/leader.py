@@ -1,0 +1,83 @@
+"""Which process publishes: one holds a lease in the store, reads for all, and stops itself before the lease ends.
+
+Without a leader viewers keep what they have and are told that it is old. Without Valkey there is nobody to share
+with: each process publishes to itself.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+from django.db import connection
+
+from core.clock import Clock, SystemClock
+from dashboard.live.base import Feed
+from dashboard.live.board import Board
+from dashboard.live.publisher import Publisher
+from gpupool.leases.base import LeaseStore
+from gpupool.leases.fencing import Fence
+from gpupool.leases.leader import LeaderLease
+
+TTL_SECONDS: Final = 6.0
+_NAME: Final = "live"
+_RETRY_SECONDS: Final = 2.0
+
+log = structlog.get_logger(__name__)
+_thread: Final = ThreadPoolExecutor(1, thread_name_prefix="live-publisher")
+"""One thread and so one database connection, whatever is watched and by however many."""
+
+
+class Leader:
+    """Publishes while it may. `run` goes on until cancelled."""
+
+    def __init__(
+        self, board: Board, feed_named: Callable[[str], Feed | None], *, store: Callable[[], LeaseStore] | None
+    ) -> None:
+        """`store` is opened for the campaign; None for a process that publishes to itself alone."""
+        self._board = board
+        self._feed_named = feed_named
+        self._store = store
+        self._clock: Clock = SystemClock()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._run()
+                except Exception:
+                    # Pages go stale meanwhile; the rest of the process is none the worse.
+                    log.exception("live_leader_failed")
+                await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            # Behind whatever the thread still does.
+            _thread.submit(self._let_go)
+
+    async def _run(self) -> None:
+        if self._store is None:
+            await self._publish(0)
+            return
+        identity = f"{socket.gethostname()}:{os.getpid()}"
+        lease = LeaderLease(self._store(), name=_NAME, identity=identity, ttl_seconds=TTL_SECONDS, clock=self._clock)
+        await lease.run(self._lead)
+
+    async def _lead(self, fence: Fence) -> None:
+        await self._publish(fence.revision)
+
+    async def _publish(self, fence: int) -> None:
+        """Until it is superseded or cancelled: then not even what the thread has read already goes out."""
+        publisher = Publisher(self._board, self._feed_named, fence=fence, clock=self._clock)
+        loop = asyncio.get_running_loop()
+        try:
+            while not publisher.stopped:
+                pause = await loop.run_in_executor(_thread, publisher.round)
+                await asyncio.sleep(pause)
+        finally:
+            publisher.stop()
+
+    def _let_go(self) -> None:
+        self._board.close()
+        connection.close()
