@@ -3,11 +3,27 @@
 Segments of a GPU never add up to more than it has. What nobody tells is a segment "unknown", never nothing.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
-MIB: Final = 1 << 20
+from gpupool.policies.memory_parts import MIB, Held, Part, parts_of
+
+__all__ = [
+    "MIB",
+    "SEGMENTS",
+    "SHARED",
+    "WHOLE_TOLD",
+    "Claim",
+    "Device",
+    "Instance",
+    "MemoryTree",
+    "TreeNode",
+    "Who",
+    "build_tree",
+]
 
 SEGMENTS: Final = (
     "weights", "kv_used", "kv_free", "activations", "lora",
@@ -17,6 +33,16 @@ SEGMENTS: Final = (
     "free",  # claimed by nobody
     "unknown",
 )  # fmt: skip
+
+SHARED: Final = "shared"
+"""The id of the tenant node of instances that serve every tenant."""
+
+_IDLE: Final = ("unused", "unknown", "other")
+_GIVES_WAY: Final = ("unused", "unknown", "kv_free", "activations", "lora", "kv_used", "weights")
+"""Where readings of different moments add up to more than the device has: in this order."""
+
+WHOLE_TOLD: Final = frozenset({"llamacpp"})
+"""Engines that tell what they have on all devices together; the others what each of them has."""
 
 TreeNode = tuple[int, str, str, str, Mapping[str, Any]]
 """(index of its parent, kind, id, label, what else is said of it). The root's parent is -1."""
@@ -34,3 +60,277 @@ class MemoryTree:
     nodes: tuple[TreeNode, ...]
     values: tuple[int, ...]
     figures: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device; sizes in bytes, None where it does not say."""
+
+    device_id: UUID
+    node_id: UUID
+    node: str
+    kind: str  # gpu, cpu
+    name: str
+    index: int | None
+    size: int | None
+    used: int | None
+    health: str
+    stale: bool  # nobody has heard of it: what it said of its use counts no more
+    simulated: bool
+    takes_new: bool  # something new may be placed there
+    by_instance: Mapping[str, int | None]  # bytes of an instance's processes that it lists; None: not of all of them
+    part_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    device_id: UUID
+    holder: str
+    instance_id: UUID | None
+    tenant_id: UUID | None  # counts where no instance holds it
+    claimed: int
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance; bytes on all its devices together or on each, as its engine tells them."""
+
+    instance_id: UUID
+    tenant_id: UUID | None  # None: everybody's
+    model: str
+    version: str
+    state: str
+    engine: str
+    device_kind: str
+    has_process: bool
+    device_bytes: int | None = None
+    rss: int | None = None
+    weights: int | None = None
+    kv_capacity: int | None = None
+    kv_used: float | None = None
+    adapters: int | None = None
+    compute: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A tenant by the names that people know it by."""
+
+    slug: str
+    name: str
+
+
+def build_tree(
+    devices: Iterable[Device],
+    claims: Iterable[Claim],
+    instances: Mapping[UUID, Instance],
+    tenants: Mapping[UUID, Who],
+    *,
+    scope: str = "cluster",
+    label: str = "",
+) -> MemoryTree:
+    """The tree of these devices: nodes by name, GPUs by index, tenants by name, instances by when they were made."""
+    by_device: dict[UUID, list[Claim]] = defaultdict(list)
+    spans: dict[UUID, int] = defaultdict(int)
+    shown = _shown(devices)
+    kinds = {device.device_id: device.kind for device in shown}
+    for claim in claims:
+        by_device[claim.device_id].append(claim)
+        instance = instances.get(claim.instance_id) if claim.instance_id is not None else None
+        if instance is not None and kinds.get(claim.device_id) == instance.device_kind:
+            spans[instance.instance_id] += 1
+    tree = _Growing()
+    tree.add(-1, "cluster", scope, label, {})
+    node, root_of = None, 0
+    for device in shown:
+        held = by_device[device.device_id]
+        if device.node_id != node:
+            node, root_of = device.node_id, tree.add(0, "node", str(device.node_id), device.node, {})
+        _grow(tree, root_of, device, held, instances, tenants, spans)
+    simulated = {device.simulated for device in shown}
+    made_up = "" if simulated <= {False} else "all" if simulated == {True} else "some"
+    return MemoryTree(scope, made_up, tuple(tree.nodes), tuple(tree.values), tree.figures)
+
+
+def _shown(devices: Iterable[Device]) -> list[Device]:
+    """In order: a node's GPUs by index, then its processor."""
+    return sorted(
+        devices, key=lambda one: (one.node, str(one.node_id), one.kind == "cpu", one.index or 0, str(one.device_id))
+    )
+
+
+class _Growing:
+    """A tree under construction."""
+
+    def __init__(self) -> None:
+        self.nodes: list[TreeNode] = []
+        self.values: list[int] = []
+        self.figures: dict[int, dict[str, float | None]] = {}
+
+    def add(self, parent: int, kind: str, key: str, label: str, extra: Mapping[str, Any]) -> int:
+        self.nodes.append((parent, kind, key, label, extra))
+        return len(self.nodes) - 1
+
+    def segment(self, parent: int, part: Part) -> None:
+        name, size, of = part
+        self.nodes.append((parent, "segment", "", "", {"seg": name, "of": of} if of else _PLAIN[name]))
+        self.values.append(size)
+
+
+_PLAIN: Final[Mapping[str, Mapping[str, str]]] = {name: {"seg": name} for name in SEGMENTS}
+
+
+def _grow(
+    tree: _Growing,
+    parent: int,
+    device: Device,
+    claims: Sequence[Claim],
+    instances: Mapping[UUID, Instance],
+    tenants: Mapping[UUID, Who],
+    spans: Mapping[UUID, int],
+) -> None:
+    size = None if device.size is None else device.size // MIB
+    reserved = sum(claim.claimed for claim in claims) // MIB
+    extra = {
+        "size": size, "health": "unknown" if device.stale else device.health, "name": device.name,
+        "index": device.index, "stale": device.stale, "sim": device.simulated,
+    }  # fmt: skip
+    if device.kind == "cpu":
+        extra["cpu"] = True
+    if device.part_of:
+        extra["part"] = True
+    place = "cpu" if device.kind == "cpu" else device.index if device.index is not None else device.name
+    gpu = tree.add(parent, "gpu", str(device.device_id), f"{device.node}/{place}", extra)
+    held = [(claim, instances.get(claim.instance_id) if claim.instance_id else None) for claim in claims]
+    filled = [_parts(device, claim, instance, spans) for claim, instance in held]
+    beside = _beside(device, held)
+    _fit(filled, [claim.claimed // MIB for claim in claims], beside, size)
+    by_tenant: dict[UUID | None, list[int]] = defaultdict(list)
+    for at, (claim, instance) in enumerate(held):
+        by_tenant[claim.tenant_id if instance is None else instance.tenant_id].append(at)
+    for tenant_id in sorted(by_tenant, key=lambda one: _name(one, tenants)):
+        who = tenants.get(tenant_id) if tenant_id is not None else None
+        told = {} if who is None else {"slug": who.slug}
+        key, name = (SHARED, SHARED) if tenant_id is None else (str(tenant_id), who.name if who else str(tenant_id))
+        owner = tree.add(gpu, "tenant", key, name, told)
+        for at in sorted(by_tenant[tenant_id], key=lambda at: (str(held[at][0].instance_id), held[at][0].holder)):
+            _add_instance(tree, owner, *held[at], filled[at])
+    for part in beside:
+        tree.segment(gpu, part)
+    taken = sum(part[1] for parts in (*filled, beside) for part in parts)
+    if size is not None:
+        known = device.used is not None and not device.stale
+        tree.segment(gpu, ("free" if known else "unknown", max(0, size - taken), ""))
+    tree.figures[gpu] = {
+        "reserved": reserved,
+        "used": None if device.used is None or device.stale else device.used // MIB,
+        "schedulable": _schedulable(device, size, reserved, claims),
+    }
+
+
+def _name(tenant_id: UUID | None, tenants: Mapping[UUID, Who]) -> tuple[str, str]:
+    who = tenants.get(tenant_id) if tenant_id is not None else None
+    return (who.name if who is not None else SHARED, str(tenant_id))
+
+
+def _add_instance(tree: _Growing, owner: int, claim: Claim, instance: Instance | None, parts: Iterable[Part]) -> None:
+    claimed = claim.claimed // MIB
+    if instance is None:
+        at = tree.add(owner, "instance", claim.holder, claim.holder, {"claimed": claimed})
+    else:
+        extra = {
+            "model": instance.model, "version": instance.version, "state": instance.state,
+            "engine": instance.engine, "claimed": claimed,
+        }  # fmt: skip
+        at = tree.add(owner, "instance", str(instance.instance_id), instance.model, extra)
+        tree.figures[at] = {"kv": None if instance.kv_used is None else round(instance.kv_used, 3)}
+    for part in parts:
+        tree.segment(at, part)
+
+
+def _parts(device: Device, claim: Claim, instance: Instance | None, spans: Mapping[UUID, int]) -> list[Part]:
+    if instance is None or (device.stale and instance.has_process):
+        return [("unknown", claim.claimed // MIB, "")]
+    return parts_of(_held(device, claim, instance, spans.get(instance.instance_id, 1) or 1))
+
+
+def _held(device: Device, claim: Claim, instance: Instance, span: int) -> Held:
+    share = span if instance.engine in WHOLE_TOLD else 1
+    return Held(
+        claimed=claim.claimed,
+        used=_used(device, instance, span),
+        weights=_each(instance.weights, share),
+        kv_capacity=_each(instance.kv_capacity, share),
+        kv_used=instance.kv_used,
+        adapters=_each(instance.adapters, share),
+        compute=_each(instance.compute, share),
+        has_process=instance.has_process,
+        awake=instance.state != "asleep",
+        beside=device.kind != instance.device_kind,
+    )
+
+
+def _each(size: int | None, share: int) -> int | None:
+    return None if size is None else size // share
+
+
+def _used(device: Device, instance: Instance, span: int) -> int | None:
+    """Bytes of this device that the instance's processes have."""
+    if device.kind == "cpu":
+        return instance.rss
+    listed = device.by_instance.get(str(instance.instance_id))
+    return listed if listed is not None else _each(instance.device_bytes, span)
+
+
+def _beside(device: Device, held: Sequence[tuple[Claim, Instance | None]]) -> list[Part]:
+    """What is in use beside all claims; nothing is said of it where an instance with a claim does not tell its use."""
+    if device.used is None or device.stale:
+        return []
+    own = 0
+    for _, instance in held:
+        if instance is None or not instance.has_process:
+            continue
+        used = _used(device, instance, 1) if device.kind == "cpu" else device.by_instance.get(str(instance.instance_id))
+        if used is None:
+            return []
+        own += used
+    return [("other", max(0, device.used - own) // MIB, "")]
+
+
+def _fit(filled: list[list[Part]], claimed: Sequence[int], beside: list[Part], size: int | None) -> None:
+    """Cut what adds up to more than the device has: what is not in use, then what goes beyond its own claim.
+
+    All claims together are within the device, so no instance that keeps to its own is ever cut for others.
+    """
+    over = 0 if size is None else sum(part[1] for parts in (*filled, beside) for part in parts) - size
+    for name in _IDLE:
+        for parts in (*filled, beside):
+            over -= _cut(parts, name, over)
+    for parts, most in zip(filled, claimed, strict=True):
+        for name in _GIVES_WAY:
+            beyond = sum(part[1] for part in parts) - most
+            over -= _cut(parts, name, min(over, beyond))
+    for parts in filled:  # an error took memory out under claims that stand
+        for name in _GIVES_WAY:
+            over -= _cut(parts, name, over)
+
+
+def _cut(parts: list[Part], name: str, most: int) -> int:
+    """Take up to `most` MiB of the segments called `name`; how much it was."""
+    taken = 0
+    for at, (segment, mib, of) in enumerate(parts):
+        if segment == name and taken < most:
+            cut = min(most - taken, mib)
+            parts[at] = (segment, mib - cut, of)
+            taken += cut
+    return taken
+
+
+def _schedulable(device: Device, size: int | None, reserved: int, claims: Sequence[Claim]) -> int | None:
+    """MiB that placement may still promise: by claims, whatever is in use."""
+    if size is None:
+        return None
+    if not device.takes_new or any(claim.whole for claim in claims):
+        return 0
+    return max(0, size - reserved)

@@ -21,7 +21,9 @@ WORDS: Final = tuple(_SENTENCE.split())
 _LARGEST_BODY_BYTES: Final = 16 * 1024 * 1024
 _BYTES_A_SECOND: Final = 5_000_000_000.0  # that a load reads
 _SHORTEST_LOAD_SECONDS: Final = 1.0
-_WEIGHTS_SHARE: Final = 0.6  # of what is claimed; the rest is cache
+_WEIGHTS_SHARE: Final = 0.6  # of what is claimed
+_CACHE_SHARE: Final = 0.33
+_ACTIVATIONS_SHARE: Final = 0.02  # idle; busy, it is twice as much
 _TOKENS_A_SECOND: Final = 60.0
 _CACHE_TOKENS: Final = 200_000
 _ASLEEP_SHARE: Final = 0.03  # of what is claimed stays on the device
@@ -132,9 +134,29 @@ class EngineDouble:
         """What it has of each of its devices now."""
         if self._asleep:
             return int(self._memory_bytes * _ASLEEP_SHARE)
-        loaded = min(1.0, (time.monotonic() - self._began) / self._load_seconds)
-        weights = self._memory_bytes * _WEIGHTS_SHARE * loaded
-        return int(weights + self._memory_bytes * (0.95 - _WEIGHTS_SHARE) * self.kv_used)
+        if not self.loaded:
+            return int(self._memory_bytes * _WEIGHTS_SHARE * (time.monotonic() - self._began) / self._load_seconds)
+        # As vLLM, it takes its whole cache at its start.
+        share = _WEIGHTS_SHARE + _CACHE_SHARE + _ACTIVATIONS_SHARE * (1 + self.busy)
+        return int(self._memory_bytes * share)
+
+    @property
+    def log(self) -> str:
+        """What the engines that it may stand for log of their memory while they load."""
+        gib, mib = self._memory_bytes / (1 << 30), self._memory_bytes / (1 << 20)
+        weights, cache, graphs = _WEIGHTS_SHARE * gib, _CACHE_SHARE * gib, _ACTIVATIONS_SHARE * gib
+        lines = (
+            f"Model loading took {weights:.4f} GiB",
+            f"Available KV cache memory: {cache:.4f} GiB",
+            f"the rest of the memory: activation peak memory takes {graphs:.4f} GiB",
+            f"Load weight end. mem usage={weights:.4f} GB",
+            f"KV Cache is allocated. #tokens: {_CACHE_TOKENS}, KV size: {cache:.4f} GB",
+            f"Capture cuda graph end. mem usage={graphs:.4f} GB",
+            f"load_tensors: CUDA0 model buffer size = {_WEIGHTS_SHARE * mib:.2f} MiB",
+            f"llama_kv_cache: CUDA0 KV buffer size = {_CACHE_SHARE * mib:.2f} MiB",
+            f"llama_context: CUDA0 compute buffer size = {_ACTIVATIONS_SHARE * mib:.2f} MiB",
+        )
+        return "".join(f"(simulated) {line}\n" for line in lines)
 
     # HTTP
 

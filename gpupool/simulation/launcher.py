@@ -102,6 +102,7 @@ class SimulatedLauncher:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("a", encoding="utf-8") as log:
             log.write(f"A simulated engine answers as {row.served_name} on port {port}. Nothing is computed.\n")
+            log.write(double.log)
         return LaunchPlan(argv=(), port=port, slots=_SLOTS), process
 
     def end_all(self) -> None:
