@@ -1,0 +1,182 @@
+// Draws rectangles and their labels on a canvas, or on anything with the same few methods (svg.js).
+import { hatch } from "./colours.js";
+import { GPU, INSTANCE, SEGMENT, SEGMENTS, TENANT } from "./tree.js";
+import { memory, percent, segmentWord } from "./words.js";
+
+const PADDING = 5;
+const LEAST_LABEL = 24;
+const DIMMED = 0.2;
+
+// Texts cut to a width, each measured once a font.
+class Fitter {
+  #widths = new Map();
+  #cut = new Map();
+
+  clear() {
+    this.#widths.clear();
+    this.#cut.clear();
+  }
+
+  width(context, text) {
+    const key = context.font + text;
+    let found = this.#widths.get(key);
+    if (found === undefined) {
+      if (this.#widths.size > 20000) this.#widths.clear();
+      found = context.measureText(text).width;
+      this.#widths.set(key, found);
+    }
+    return found;
+  }
+
+  // The text, or as much of it as fits with an ellipsis; "" where nothing of use does.
+  fit(context, text, room) {
+    if (this.width(context, text) <= room) return text;
+    const whole = Math.floor(room);
+    const key = `${context.font}${whole}|${text}`;
+    let found = this.#cut.get(key);
+    if (found === undefined) {
+      if (this.#cut.size > 20000) this.#cut.clear();
+      let low = 0;
+      let high = text.length - 1;
+      while (low < high) {
+        const middle = (low + high + 1) >> 1;
+        if (context.measureText(`${text.slice(0, middle).trimEnd()}…`).width <= room) low = middle;
+        else high = middle - 1;
+      }
+      found = low < 2 ? "" : `${text.slice(0, low).trimEnd()}…`;
+      this.#cut.set(key, found);
+    }
+    return found;
+  }
+}
+
+const fitter = new Fitter();
+document.fonts?.addEventListener?.("loadingdone", () => fitter.clear());
+
+export class Painter {
+  // `context` is in CSS pixels; `scale` is how many of its own it has to each.
+  constructor(context, palette, scale) {
+    this.context = context;
+    this.palette = palette;
+    this.fills = palette.styles.map(({ base, line }) => {
+      if (!line) return base;
+      if (context.hatch) return context.hatch(base, line);
+      const pattern = context.createPattern(hatch(base, line, scale), "repeat");
+      pattern.setTransform(new DOMMatrix().scale(1 / scale));
+      return pattern;
+    });
+    this.runs = Array.from({ length: 6 }, () => ({ from: 0, to: -1, widest: 0, fill: null, alpha: 1 }));
+  }
+
+  // `scene`: {plan, styles, width, from, to (MiB at the edges), dimmed (Uint8Array or null)}.
+  band(scene, band) {
+    const { plan, styles, dimmed } = scene;
+    const { tree } = plan;
+    const { context, fills, runs } = this;
+    const { sum, end, kind, seg } = tree;
+    const k = scene.width / (scene.to - scene.from);
+    const start = scene.from;
+    const { top } = band;
+    const bottom = top + plan.bandHeight;
+    context.clearRect(0, top, scene.width, plan.bandHeight);
+    for (const run of runs) run.to = -1;
+    for (const place of plan.crown) {
+      this.#box(scene, place, 0, scene.width, top + plan.rowTop(place), top + plan.rowBottom(place), 1);
+    }
+    const last = end[band.root];
+    let place = plan.banded ? band.root + 1 : band.root;
+    while (place < last) {
+      const left = (plan.x[place] - start) * k;
+      const width = sum[place] * k;
+      if (left > scene.width || left + width < 0) {
+        place = end[place];
+        continue;
+      }
+      const level = kind[place];
+      const rowTop = top + plan.rowTop(place);
+      const rowBottom = level === SEGMENT ? bottom : top + plan.rowBottom(place);
+      const alpha = dimmed !== null && dimmed[place] ? DIMMED : 1;
+      if (width >= 1) {
+        if (level === GPU) this.#rest(scene, place, k, top);
+        this.#box(scene, place, left, width, rowTop, rowBottom, alpha);
+      } else if (width > 0) {
+        // Thinner than a pixel: neighbours are merged, in the colour of the widest.
+        const run = runs[level];
+        if (run.to < 0 || left - run.to > 0.5 || run.top !== rowTop) {
+          this.#flush(run);
+          run.from = left;
+          run.widest = 0;
+        }
+        if (width > run.widest) {
+          run.widest = width;
+          run.fill = fills[styles[place]];
+          run.alpha = alpha;
+        }
+        run.to = left + width;
+        run.top = rowTop;
+        run.bottom = rowBottom;
+        if (run.to - run.from >= 1) this.#flush(run);
+      }
+      place += 1;
+    }
+    for (const run of runs) this.#flush(run);
+    context.globalAlpha = 1;
+  }
+
+  #flush(run) {
+    if (run.to < 0) return;
+    const { context } = this;
+    context.globalAlpha = run.alpha;
+    context.fillStyle = run.fill;
+    context.fillRect(run.from, run.top, Math.max(0.6, run.to - run.from), run.bottom - run.top - 0.5);
+    run.to = -1;
+  }
+
+  // What of a GPU no segment tells of.
+  #rest(scene, place, k, top) {
+    const { plan } = scene;
+    const { tree } = plan;
+    let told = 0;
+    for (let child = place + 1; child < tree.end[place]; child = tree.end[child]) told += tree.sum[child];
+    if (tree.sum[place] - told < 1) return;
+    const left = (plan.x[place] + told - scene.from) * k;
+    const from = top + plan.rowBottom(place);
+    this.context.globalAlpha = 1;
+    this.context.fillStyle = this.fills[this.palette.segment[SEGMENTS.indexOf("unknown")]];
+    this.context.fillRect(left, from, (tree.sum[place] - told) * k, top + plan.bandHeight - from);
+  }
+
+  #box(scene, place, left, width, top, bottom, alpha) {
+    const { context } = this;
+    const from = Math.max(0, left);
+    const to = Math.min(scene.width, left + width);
+    const gap = to - from >= 4 ? 1 : to - from >= 2 ? 0.5 : 0;
+    context.globalAlpha = alpha;
+    context.fillStyle = this.fills[scene.styles[place]];
+    context.fillRect(from, top, to - from - gap, bottom - top - (bottom - top > 4 ? 1 : 0.5));
+    const height = bottom - top;
+    if (to - from >= LEAST_LABEL && height >= 10) this.#label(scene, place, from, to - from - gap, top, height);
+  }
+
+  #label(scene, place, left, width, top, height) {
+    const { context, palette } = this;
+    const { tree } = scene.plan;
+    const kind = tree.kind[place];
+    const size = height < 13 ? 9.5 : height < 24 ? 11 : 12;
+    context.font = `${kind <= TENANT ? 600 : 500} ${size}px ${palette.font}`;
+    context.textBaseline = "middle";
+    context.fillStyle = palette.styles[scene.styles[place]].text;
+    const room = width - 2 * PADDING + 2;
+    let name = kind === SEGMENT ? segmentWord(SEGMENTS[tree.seg[place]]) : tree.short[place];
+    let more = memory(tree.sum[place]);
+    if (kind === GPU) more = tree.size[place] > 0 ? percent(tree.used[place] / tree.size[place], 0) : "";
+    if (kind === INSTANCE) name = tree.extra[place].model ?? name;
+    const text = fitter.fit(context, name, room);
+    if (text === "") return;
+    const middle = top + height / 2 + 0.5;
+    context.fillText(text, left + PADDING - 1, middle);
+    if (text !== name || more === "") return;
+    const used = fitter.width(context, text) + 7;
+    if (room - used >= fitter.width(context, more)) context.fillText(more, left + PADDING - 1 + used, middle);
+  }
+}

@@ -1,0 +1,207 @@
+// Figures above the wall, the legend with amounts, and the instances whose KV cache is fullest.
+import {
+  ACTIVATIONS,
+  CLUSTER,
+  FREE,
+  GPU,
+  INSTANCE,
+  KV_FREE,
+  KV_USED,
+  LORA,
+  NODE,
+  OTHER,
+  RESERVED,
+  SEGMENTS,
+  TENANT,
+  UNKNOWN,
+  UNUSED,
+  WEIGHTS,
+} from "./tree.js";
+import { memory, memoryParts, percent, say, segmentWord } from "./words.js";
+
+export const PRESSURE = 0.92;
+const TIGHTEST = 6;
+const LEGEND = [WEIGHTS, KV_USED, ACTIVATIONS, LORA, OTHER, RESERVED, KV_FREE, UNUSED, UNKNOWN, FREE];
+
+// What the figures say of a tree; amounts in MiB. `schedulable` and `reserved` are the server's where it tells them.
+export function summarise(tree) {
+  const totals = tree.totals(0);
+  const found = {
+    size: tree.sum[0],
+    reserved: 0,
+    kvUsed: totals[KV_USED],
+    kv: totals[KV_USED] + totals[KV_FREE],
+    weights: totals[WEIGHTS],
+    schedulable: null,
+    hole: 0,
+    holeAt: -1,
+    instances: 0,
+    pressed: 0,
+    tightest: [],
+  };
+  for (let place = 0; place < tree.count; place++) {
+    const kind = tree.kind[place];
+    if (kind === GPU) {
+      const { schedulable } = tree.extra[place];
+      if (schedulable === null || schedulable === undefined) continue;
+      found.schedulable = (found.schedulable ?? 0) + schedulable;
+      if (schedulable > found.hole) [found.hole, found.holeAt] = [schedulable, place];
+    } else if (kind === TENANT) {
+      found.reserved += tree.sum[place];
+    } else if (kind === INSTANCE) {
+      found.instances += 1;
+      const share = tree.kvShare(place);
+      if (share === null) continue;
+      if (share >= PRESSURE) found.pressed += 1;
+      found.tightest.push([share, place]);
+    }
+  }
+  found.tightest.sort((one, other) => other[0] - one[0]);
+  found.tightest.length = Math.min(TIGHTEST, found.tightest.length);
+  return found;
+}
+
+function setText(node, text) {
+  if (node && node.textContent !== text) node.textContent = text;
+}
+
+export class Figures {
+  constructor(page) {
+    this.page = page;
+    this.part = (name) => page.querySelector(`[data-figure="${name}"]`);
+  }
+
+  #fill(name, mib, whole, under, share) {
+    const figure = this.part(name);
+    if (!figure) return;
+    const [value, unit] = mib === null ? [say("unknown"), ""] : memoryParts(mib, whole ?? mib);
+    setText(figure.querySelector("b"), value);
+    setText(figure.querySelector(".value span"), whole === null || whole === undefined ? unit : `/ ${memoryParts(whole)[0]} ${unit}`);
+    setText(figure.querySelector(".under"), under);
+    const meter = figure.querySelector("progress");
+    if (meter && Math.abs(meter.value - share) > 0.0005) meter.value = share;
+  }
+
+  show(tree, found) {
+    const share = (part, whole) => (whole > 0 ? part / whole : 0);
+    this.#fill("reserved", found.reserved, found.size, percent(share(found.reserved, found.size)), share(found.reserved, found.size));
+    const kvShare = share(found.kvUsed, found.kv);
+    this.#fill("kv", found.kvUsed, found.kv, found.kv > 0 ? say("of_kv", { share: percent(kvShare) }) : say("no_kv"), kvShare);
+    this.#fill("weights", found.weights, null, say("of_all", { share: percent(share(found.weights, found.size)) }), share(found.weights, found.size));
+    const hole = found.holeAt < 0 ? say("no_hole") : say("hole", { size: memory(found.hole) });
+    this.#fill("schedulable", found.schedulable, null, hole, share(found.schedulable ?? 0, found.size));
+    const pressure = this.part("pressure");
+    if (!pressure) return;
+    setText(pressure.querySelector("b"), String(found.pressed));
+    setText(pressure.querySelector(".value span"), say("of_instances", { n: found.instances }));
+    pressure.classList.toggle("warn", found.pressed > 0);
+  }
+}
+
+// Amounts of the scope by segment, or by tenant.
+export function legendOf(tree, scope, palette, byTenant, slots) {
+  if (!byTenant) {
+    const totals = tree.totals(scope);
+    return LEGEND.filter((seg) => totals[seg] > 0 || seg === WEIGHTS || seg === KV_USED).map((seg) => ({
+      key: SEGMENTS[seg],
+      name: segmentWord(SEGMENTS[seg]),
+      amount: memory(totals[seg]),
+      style: palette.styles[palette.segment[seg]],
+    }));
+  }
+  const sums = new Map();
+  const add = (place) => sums.set(tree.short[place], (sums.get(tree.short[place]) ?? 0) + tree.sum[place]);
+  for (let place = scope; place < tree.end[scope]; place++) if (tree.kind[place] === TENANT) add(place);
+  const own = tree.ancestor(scope, TENANT);
+  if (sums.size === 0 && own >= 0) add(own);
+  return [...sums]
+    .sort((one, other) => other[1] - one[1])
+    .slice(0, 12)
+    .map(([name, mib]) => ({ key: name, name, amount: memory(mib), style: { base: palette.tenantColour(slots.get(name)), line: "" } }));
+}
+
+export class Legend {
+  // `onOver(key or null)`: the pointer or the focus is on an entry.
+  constructor(list, onOver) {
+    this.list = list;
+    this.entries = [];
+    for (const [event, of] of [["mouseover", (target) => target.closest("button")], ["focusin", (target) => target.closest("button")]]) {
+      list.addEventListener(event, (e) => onOver(of(e.target)?.dataset.key ?? null));
+    }
+    for (const event of ["mouseleave", "focusout"]) list.addEventListener(event, () => onOver(null));
+  }
+
+  show(entries) {
+    const same = entries.length === this.entries.length && entries.every(({ key }, at) => key === this.entries[at].key);
+    if (!same) this.list.replaceChildren(...entries.map((entry) => this.#item(entry)));
+    entries.forEach((entry, at) => {
+      const button = this.list.children[at].firstElementChild;
+      setText(button.querySelector("b"), entry.amount);
+      const swatch = button.firstElementChild;
+      const { base, line } = entry.style;
+      const background = line ? `repeating-linear-gradient(135deg, ${line} 0 1.5px, ${base} 1.5px 4px)` : base;
+      if (swatch.dataset.fill !== background) {
+        swatch.dataset.fill = background;
+        swatch.style.background = background;
+      }
+    });
+    this.entries = entries;
+  }
+
+  #item({ key, name }) {
+    const item = document.createElement("li");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.dataset.key = key;
+    const swatch = document.createElement("i");
+    swatch.className = "swatch";
+    swatch.setAttribute("aria-hidden", "true");
+    const amount = document.createElement("b");
+    button.append(swatch, ` ${name} `, amount);
+    item.append(button);
+    return item;
+  }
+}
+
+// "sim-h100-01 · GPU 3"
+export function where(tree, place) {
+  const gpu = tree.ancestor(place, GPU);
+  const node = tree.ancestor(place, NODE);
+  return [node, gpu].filter((at) => at >= 0).map((at) => tree.short[at]).join(" · ");
+}
+
+export class Tightest {
+  constructor(table, onChoose) {
+    this.table = table;
+    this.body = table.querySelector("tbody");
+    this.body.addEventListener("click", (event) => {
+      const button = event.target.closest("button[data-key]");
+      if (button) onChoose(button.dataset.key);
+    });
+  }
+
+  show(tree, rows) {
+    while (this.body.children.length > rows.length) this.body.lastElementChild.remove();
+    rows.forEach(([share, place], at) => {
+      let row = this.body.children[at];
+      if (!row) {
+        row = this.table.querySelector("template").content.firstElementChild.cloneNode(true);
+        this.body.append(row);
+      }
+      const button = row.querySelector("button");
+      button.dataset.key = tree.keys[place];
+      setText(button, tree.extra[place].model ?? tree.short[place]);
+      setText(row.querySelector(".sub"), tree.short[tree.ancestor(place, TENANT)] ?? "");
+      setText(row.querySelector("[data-where]"), where(tree, place));
+      setText(row.querySelector("[data-share]"), percent(share));
+      const meter = row.querySelector("progress");
+      meter.value = share;
+      meter.className = `meter ${share >= PRESSURE ? "bad" : share >= 0.8 ? "used" : ""}`;
+    });
+    const empty = rows.length === 0;
+    this.table.hidden = empty;
+    this.table.closest(".card").querySelector("[data-empty]").hidden = !empty;
+  }
+}
+
+export const titleOf = (tree, scope) => (tree.kind[scope] === CLUSTER ? tree.short[0] : tree.short[scope]);

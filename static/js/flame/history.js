@@ -1,0 +1,181 @@
+// One GPU's memory over time, as stacked areas; the same figures as a table below.
+import { SEGMENTS } from "./tree.js";
+import { clock, localTime, memory, say, segmentWord } from "./words.js";
+
+const REFRESH_MS = { "15m": 15000, "1h": 30000, "6h": 60000, "24h": 120000 };
+const TABLE_ROWS = 60;
+// From the bottom up; what is free stays the background.
+const STACK = ["weights", "lora", "activations", "kv_used", "other", "reserved", "kv_free", "unused", "unknown"];
+
+export class History {
+  constructor(card, address) {
+    this.card = card;
+    this.address = address;
+    this.chart = card.querySelector(".flame-history");
+    this.title = card.querySelector("h2");
+    this.blank = card.querySelector("[data-no-history]");
+    this.body = card.querySelector("tbody");
+    this.range = "15m";
+    this.device = null;
+    this.told = null;
+    this.marked = 0;
+    this.timer = 0;
+    this.asked = 0;
+    for (const button of card.querySelectorAll("[data-range]")) {
+      button.addEventListener("click", () => this.#choose(button.dataset.range));
+    }
+    card.querySelector("details").addEventListener("toggle", () => this.#fillTable());
+    document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(this.timer) : this.#load()));
+  }
+
+  setPalette(palette) {
+    this.palette = palette;
+    if (this.told) this.#draw();
+  }
+
+  // `device` is its id, `label` what the heading says.
+  follow(device, label) {
+    if (device === this.device) return;
+    this.device = device;
+    this.told = null;
+    this.title.textContent = label;
+    this.card.classList.add("loading");
+    this.#load();
+  }
+
+  // A line at that moment, milliseconds; 0: none.
+  mark(at) {
+    if (at === this.marked) return;
+    this.marked = at;
+    if (this.told) window.Plotly.relayout(this.chart, { shapes: this.#shapes() });
+  }
+
+  #choose(range) {
+    this.range = range;
+    for (const button of this.card.querySelectorAll("[data-range]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.range === range));
+    }
+    this.#load();
+  }
+
+  async #load() {
+    clearTimeout(this.timer);
+    if (!this.device || document.hidden) return;
+    const turn = ++this.asked;
+    try {
+      const asked = new URLSearchParams({ device: this.device, range: this.range });
+      const answer = await fetch(`${this.address}?${asked}`, { headers: { Accept: "application/json" } });
+      if (turn !== this.asked) return;
+      if (!answer.ok) throw new Error(answer.headers.get("X-Request-ID") ?? String(answer.status));
+      this.told = await answer.json();
+      if (turn !== this.asked) return;
+      this.#show("");
+    } catch (error) {
+      if (turn !== this.asked) return;
+      this.told = null;
+      this.#show(say("history_failed", { why: error.message }));
+    }
+    this.timer = setTimeout(() => this.#load(), REFRESH_MS[this.range]);
+  }
+
+  #names() {
+    const { series } = this.told;
+    return STACK.filter((name) => series[name]?.some((value) => value)); // nothing but zeros would be a line without use
+  }
+
+  #show(trouble) {
+    this.card.classList.remove("loading");
+    const empty = !this.told || !Object.values(this.told.series).some((values) => values.some((value) => value !== null));
+    this.blank.hidden = !empty;
+    this.chart.hidden = empty;
+    this.card.querySelector("details").hidden = empty;
+    this.blank.querySelector("p").textContent = trouble || say("no_history");
+    if (empty) return;
+    this.#draw();
+    this.#fillTable();
+  }
+
+  #times() {
+    const { start, step, series } = this.told;
+    const count = Math.max(...Object.values(series).map((values) => values.length), 0);
+    return Array.from({ length: count }, (_, at) => localTime((start + at * step) * 1000));
+  }
+
+  #draw() {
+    const { palette, told } = this;
+    if (!palette) return;
+    const times = this.#times();
+    const data = this.#names().map((name) => {
+      const { base, line } = palette.styles[palette.segment[SEGMENTS.indexOf(name)]];
+      return {
+        type: "scatter",
+        mode: "lines",
+        name: segmentWord(name),
+        x: times,
+        y: told.series[name].map((value) => (value === null ? null : value / 1024)),
+        stackgroup: "memory",
+        stackgaps: "infer zero",
+        line: { width: 0 },
+        fillcolor: line || base,
+        hovertemplate: "%{y:.1f} GiB · %{fullData.name}<extra></extra>",
+        connectgaps: false,
+      };
+    });
+    const axis = { color: palette.dim, zeroline: false, showgrid: false, fixedrange: true, tickfont: { size: 11 } };
+    const layout = {
+      autosize: true,
+      margin: { l: 62, r: 18, t: 14, b: 30 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: palette.styles[palette.segment[SEGMENTS.indexOf("free")]].base,
+      font: { family: palette.font, size: 12, color: palette.dim },
+      showlegend: false,
+      hovermode: "x unified",
+      separators: ".,",
+      hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text, size: 12 } },
+      xaxis: { ...axis, type: "date", tickformat: this.range === "24h" || this.range === "6h" ? "%H:%M" : "%H:%M:%S", hoverformat: "%H:%M:%S", nticks: 8 },
+      yaxis: { ...axis, range: told.size ? [0, told.size / 1024] : undefined, rangemode: "tozero", ticksuffix: " GiB", nticks: 5 },
+      shapes: this.#shapes(),
+    };
+    window.Plotly.react(this.chart, data, layout, { displayModeBar: false, responsive: true });
+  }
+
+  #shapes() {
+    if (!this.marked) return [];
+    const at = localTime(this.marked);
+    const line = { color: this.palette?.text, width: 1.5, dash: "dot" };
+    return [{ type: "line", xref: "x", yref: "paper", x0: at, x1: at, y0: 0, y1: 1, line }];
+  }
+
+  #fillTable() {
+    const details = this.card.querySelector("details");
+    if (!details.open || !this.told) return;
+    const { start, step, series } = this.told;
+    const names = this.#names();
+    const head = this.card.querySelector("thead tr");
+    head.replaceChildren(...[say("time"), ...names.map(segmentWord)].map((text, at) => {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = text;
+      if (at) cell.className = "num";
+      return cell;
+    }));
+    const count = this.#times().length;
+    const every = Math.max(1, Math.ceil(count / TABLE_ROWS));
+    const rows = [];
+    for (let at = count - 1; at >= 0; at -= every) {
+      const row = document.createElement("tr");
+      const texts = [clock((start + at * step) * 1000), ...names.map((name) => {
+        const value = series[name][at];
+        return value === null || value === undefined ? say("unknown") : memory(value);
+      })];
+      texts.forEach((text, column) => {
+        const cell = document.createElement("td");
+        cell.textContent = text;
+        if (column) cell.className = "num";
+        row.append(cell);
+      });
+      rows.push(row);
+    }
+    this.body.replaceChildren(...rows);
+  }
+}

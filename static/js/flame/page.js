@@ -1,0 +1,437 @@
+// The page of GPU memory: what comes in, what is chosen, and what is drawn of it.
+import { showState } from "../live.js";
+import { words } from "../words.js";
+import { Palette, tenantSlots } from "./colours.js";
+import { asCsv, asPng, asSvg, fileName, save } from "./export.js";
+import { Feed, Stats } from "./feed.js";
+import { Figures, Legend, legendOf, summarise, Tightest, where } from "./figures.js";
+import { History } from "./history.js";
+import { listen } from "./keys.js";
+import { Plan } from "./layout.js";
+import { Processes } from "./processes.js";
+import { Scrub } from "./scrub.js";
+import { kin, kinOf, matching, ofLegend } from "./search.js";
+import { onWalk, readState, writeState } from "./state.js";
+import { TreeTable } from "./table.js";
+import { facts, nameOf, sentence, Tooltip } from "./tooltip.js";
+import { CLUSTER, GPU, INSTANCE, NODE, SEGMENT, TENANT } from "./tree.js";
+import { clock, kindWord, memory, say } from "./words.js";
+import { Wall } from "./wall.js";
+
+const HOVER_MS = 140;
+const page = document.getElementById("flame");
+const part = (name) => page.querySelector(`[data-part="${name}"]`);
+const stage = part("stage");
+const pill = document.getElementById("live");
+
+const state = readState();
+const stats = new Stats();
+const now = { tree: null, scope: 0, path: [], plan: null, styles: null, palette: null, slots: new Map(), channel: "connecting" };
+let paused = false;
+let hovering = 0;
+
+const wall = new Wall(stage, {
+  enter: (place) => enter(place),
+  point: (place, event) => point(place, event),
+  zoomed: (zoomed) => (part("unzoom").hidden = !zoomed),
+});
+const tooltip = new Tooltip(part("tooltip"));
+const figures = new Figures(page);
+const legend = new Legend(part("legend"), (key) => setDims(key === null ? null : ofLegend(now.tree, key, state.by === "tenant")));
+const tightest = new Tightest(part("tightest"), (key) => goTo(key));
+const table = new TreeTable(part("table"));
+const history = new History(part("history"), page.dataset.history);
+const processes = new Processes(part("processes"), page.dataset.processes ?? "");
+const scrub = new Scrub(part("scrub"), page.dataset.frame, {
+  onFrame: (tree) => showTree(tree),
+  onLive: () => backToLive(),
+  onTrouble: (text) => trouble(text),
+  onMove: (at) => goBack(at, { load: false }),
+});
+const feed = new Feed(page.dataset.scope, {
+  stats,
+  onTree: (tree) => showTree(tree),
+  onValues: (tree) => showValues(tree),
+  onState: (value, at, why) => showChannel(value, why),
+});
+
+// ---- what comes in
+
+function showTree(tree) {
+  now.tree = tree;
+  part("loading").hidden = true;
+  const any = tree.kind.includes(GPU);
+  part("empty").hidden = any;
+  part("filled").hidden = !any;
+  part("simulated").hidden = !tree.simulated;
+  part("simulated").textContent = tree.simulated === "all" ? say("simulated_all") : say("simulated_some");
+  wall.forget();
+  settleScope();
+  dress();
+  arrange({ keepZoom: true });
+  showAmounts();
+  showMoment();
+}
+
+function showValues(tree) {
+  now.plan.place();
+  wall.draw();
+  showAmounts();
+  if (wall.focused >= 0 && document.activeElement === stage) describe(wall.focused, { quiet: true });
+  showMoment();
+}
+
+function showAmounts() {
+  const { tree, scope } = now;
+  const found = summarise(tree);
+  figures.show(tree, found);
+  tightest.show(tree, found.tightest);
+  legend.show(legendOf(tree, scope, now.palette, state.by === "tenant", now.slots));
+  part("size").textContent = memory(tree.sum[scope]);
+  table.show(tree, scope, wall.searched ?? null);
+}
+
+function showMoment() {
+  const at = now.tree.at;
+  const old = state.at !== "" || paused || now.channel !== "live";
+  const note = document.getElementById("as-of");
+  note.hidden = !old;
+  if (old) note.textContent = say("as_of", { time: clock(at) });
+  history.mark(state.at ? at : 0);
+}
+
+function showChannel(value, why = "") {
+  now.channel = value;
+  const shown = paused || state.at ? "paused" : value;
+  showState(pill, shown, null, why);
+  if (shown === "live") pill.textContent = `${words.live} · ${say("every_second")}`;
+  part("denied").hidden = value !== "denied";
+  part("allowed").hidden = value === "denied";
+  page.classList.toggle("stale", shown === "stale" || shown === "reconnecting");
+  if (now.tree) showMoment();
+}
+
+function trouble(text) {
+  part("trouble").hidden = !text;
+  part("trouble").querySelector("p").textContent = text;
+}
+
+// ---- what is chosen
+
+// The scope of the address in this tree; the nearest that is still there where it has gone.
+function settleScope() {
+  const { tree } = now;
+  let found = state.scope ? tree.find(state.scope) : 0;
+  if (found < 0) {
+    for (const key of [...now.path].reverse()) {
+      found = tree.find(key);
+      if (found >= 0) break;
+    }
+  }
+  now.scope = Math.max(0, found);
+  now.path = tree.path(now.scope).map((place) => tree.keys[place]);
+}
+
+function setScope(place, { step = true } = {}) {
+  state.scope = now.tree.keys[place];
+  settleScope();
+  writeState(state, { step });
+  wall.forget();
+  clearTimeout(hovering);
+  wall.dimmed = wall.searched ?? null;
+  tooltip.hide();
+  arrange({ keepZoom: false });
+  showAmounts();
+  say_scope();
+}
+
+function say_scope() {
+  const { tree, scope } = now;
+  part("live-text").textContent = say("scope_now", { kind: kindWord(["cluster", "node", "gpu", "tenant", "instance"][tree.kind[scope]]), name: nameOf(tree, scope), size: memory(tree.sum[scope]) });
+}
+
+let enteredAt = 0;
+
+// A click: cluster > node > GPU > tenant > instance; the scope itself goes up again. A second click comes too soon.
+function enter(place) {
+  const { tree, scope } = now;
+  if (performance.now() - enteredAt < 350) return;
+  enteredAt = performance.now();
+  let target = tree.kind[place] === SEGMENT ? tree.parent[place] : place;
+  if (target === scope) return;
+  if (target < scope || target >= tree.end[scope]) {
+    setScope(target); // an ancestor, drawn above the scope
+    return;
+  }
+  // One level at a time: what was clicked says which way.
+  const path = tree.path(target);
+  const next = path[path.indexOf(scope) + 1];
+  if (tree.kind[scope] === CLUSTER && tree.kind[target] >= GPU) target = wall.plan.banded ? next : target;
+  else target = next;
+  setScope(target);
+}
+
+function up() {
+  if (now.tree && now.scope > 0) setScope(now.tree.parent[now.scope]);
+}
+
+function goTo(key) {
+  const place = now.tree.find(key);
+  if (place < 0) return;
+  setScope(place);
+  stage.focus();
+}
+
+function setPaused(value) {
+  if (state.at) {
+    backToLive();
+    return;
+  }
+  paused = value;
+  if (paused) feed.stop();
+  else feed.start();
+  showPause();
+  showChannel(paused ? "paused" : "connecting");
+}
+
+function goBack(at, { load = true, step = false } = {}) {
+  feed.stop();
+  paused = false;
+  state.at = String(at);
+  writeState(state, { step });
+  scrub.put(at);
+  showPause();
+  showChannel("paused");
+  if (load) scrub.load(at);
+}
+
+function backToLive() {
+  state.at = "";
+  paused = false;
+  scrub.forget();
+  scrub.put(0);
+  trouble("");
+  writeState(state);
+  showPause();
+  showChannel("connecting");
+  feed.start();
+}
+
+function showPause() {
+  const away = paused || state.at !== "";
+  const button = part("pause");
+  button.setAttribute("aria-pressed", String(away));
+  button.querySelector("span").textContent = say(state.at ? "back_to_live" : paused ? "go_on" : "pause");
+  for (const icon of button.querySelectorAll("[data-when]")) icon.classList.toggle("off", (icon.dataset.when === "away") !== away);
+}
+
+// ---- what is drawn
+
+function dress() {
+  const { tree } = now;
+  now.palette ??= new Palette();
+  const names = [];
+  for (let place = 0; place < tree.count; place++) if (tree.kind[place] === TENANT) names.push(tree.short[place]);
+  now.slots = tenantSlots(names);
+  now.styles = now.palette.stylesOf(tree, state.by === "tenant");
+  wall.setLook(now.palette, now.styles);
+  history.setPalette(now.palette);
+  search();
+}
+
+function arrange({ keepZoom }) {
+  const { tree, scope } = now;
+  now.plan = new Plan(tree, scope, state.view);
+  wall.show(now.plan, { keepZoom });
+  showCrumbs();
+  followDevice();
+  const node = tree.ancestor(scope, NODE);
+  processes.follow(node < 0 ? "" : tree.ids[node]);
+}
+
+function showCrumbs() {
+  const { tree, scope } = now;
+  const path = tree.path(scope);
+  const items = path.map((place, at) => {
+    const item = document.createElement("li");
+    if (at === path.length - 1) {
+      item.setAttribute("aria-current", "location");
+      item.textContent = nameOf(tree, place);
+    } else {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = nameOf(tree, place);
+      button.addEventListener("click", () => setScope(place));
+      item.append(button);
+    }
+    return item;
+  });
+  part("crumbs").replaceChildren(...items);
+}
+
+// History is of the GPU of the scope; of the fullest one where the scope holds several.
+function followDevice() {
+  const { tree, scope } = now;
+  let gpu = tree.ancestor(scope, GPU);
+  if (gpu < 0) {
+    const known = history.device && tree.find(`gpu:${history.device}`);
+    if (known >= scope && known < tree.end[scope]) gpu = known;
+  }
+  for (let place = scope, most = -1; gpu < 0 && place < tree.end[scope]; place++) {
+    if (tree.kind[place] !== GPU) continue;
+    for (let other = place; other < tree.end[scope]; other = tree.kind[other] === GPU ? tree.end[other] : other + 1) {
+      if (tree.kind[other] === GPU && tree.used[other] > most) [most, gpu] = [tree.used[other], other];
+    }
+  }
+  if (gpu >= 0) history.follow(tree.ids[gpu], where(tree, gpu));
+}
+
+function search() {
+  const found = matching(now.tree, state.q);
+  wall.searched = found.dimmed;
+  wall.dimmed = found.dimmed;
+  part("matches").textContent = found.dimmed === null ? "" : found.any ? say("matches", { n: found.count }) : say("no_match");
+}
+
+function setDims(dimmed) {
+  const wanted = dimmed ?? wall.searched ?? null;
+  if (wanted === wall.dimmed) return;
+  wall.dimmed = wanted;
+  wall.redraw();
+}
+
+let pointedKin = "";
+
+function point(place, event) {
+  if (place < 0 || !event) {
+    clearTimeout(hovering);
+    pointedKin = "";
+    tooltip.hide();
+    setDims(null);
+    return;
+  }
+  const { tree } = now;
+  const box = stage.getBoundingClientRect();
+  tooltip.show(tree, place, event.clientX - box.left, event.clientY - box.top, box.width);
+  const target = tree.kind[place] === SEGMENT ? tree.parent[place] : place;
+  const key = kinOf(tree, target) === null ? "" : tree.keys[target];
+  if (key === pointedKin) return;
+  pointedKin = key;
+  clearTimeout(hovering);
+  // A moment later, so that a pointer on its way does not make the wall flicker.
+  hovering = setTimeout(() => setDims(key ? kin(tree, target) : null), HOVER_MS);
+}
+
+function describe(place, { quiet = false } = {}) {
+  const text = sentence(now.tree, place);
+  stage.setAttribute("aria-description", text);
+  if (!quiet) part("live-text").textContent = text;
+}
+
+listen(stage, {
+  plan: () => now.plan,
+  focused: () => wall.focused,
+  focus(place) {
+    if (place < 0) return;
+    wall.focused = place;
+    wall.outline();
+    describe(place);
+    const rect = wall.rectOf(place);
+    if (!rect) return;
+    const top = stage.getBoundingClientRect().top + wall.margins.top + rect.top;
+    if (top < 70) scrollBy({ top: top - 90 });
+    else if (top + rect.height > innerHeight) scrollBy({ top: top + rect.height - innerHeight + 30 });
+    tooltip.show(now.tree, place, wall.margins.left + rect.left, wall.margins.top + rect.top + rect.height - 10, stage.clientWidth);
+  },
+  enter: (place) => setScope(place),
+  up,
+  pause: () => setPaused(!paused),
+});
+stage.addEventListener("blur", () => {
+  tooltip.hide();
+  wall.focused = -1;
+  wall.outline();
+});
+
+for (const group of page.querySelectorAll("[data-choose]")) {
+  group.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-value]");
+    if (!button) return;
+    state[group.dataset.choose] = button.dataset.value;
+    writeState(state, { step: true });
+    showChoices();
+    if (!now.tree) return;
+    dress();
+    arrange({ keepZoom: true });
+    showAmounts();
+  });
+}
+
+function showChoices() {
+  for (const group of page.querySelectorAll("[data-choose]")) {
+    for (const button of group.querySelectorAll("button")) {
+      button.setAttribute("aria-pressed", String(button.dataset.value === state[group.dataset.choose]));
+    }
+  }
+  if (part("search").value !== state.q) part("search").value = state.q;
+}
+
+part("search").addEventListener("input", (event) => {
+  state.q = event.target.value;
+  writeState(state);
+  if (!now.tree) return;
+  search();
+  wall.redraw();
+  table.show(now.tree, now.scope, wall.searched ?? null);
+});
+part("pause").addEventListener("click", () => setPaused(!paused));
+part("unzoom").addEventListener("click", () => wall.zoomOut());
+part("export").addEventListener("click", async (event) => {
+  const kind = event.target.closest("button[data-export]")?.dataset.export;
+  if (!kind || !now.tree) return;
+  part("export").closest("details").open = false;
+  const { tree, scope } = now;
+  const title = tree.path(scope).map((place) => nameOf(tree, place)).join(" / ");
+  const note = `${memory(tree.sum[scope])} · ${say("as_of", { time: clock(tree.at) })}${tree.simulated ? ` · ${part("simulated").textContent}` : ""}`;
+  const picture = { title, note, legend: legend.entries };
+  const blob = kind === "csv" ? asCsv(tree, scope) : await (kind === "svg" ? asSvg : asPng)(wall, picture);
+  save(blob, fileName(tree, scope, kind));
+});
+
+onWalk((walked) => {
+  const { at } = state;
+  Object.assign(state, walked);
+  showChoices();
+  if (walked.at !== at) {
+    if (walked.at) goBack(Number(walked.at));
+    else backToLive();
+  }
+  if (!now.tree) return;
+  settleScope();
+  wall.forget();
+  dress();
+  arrange({ keepZoom: false });
+  showAmounts();
+});
+
+document.addEventListener("gatehouse:theme", () => {
+  if (!now.tree) return;
+  now.palette = new Palette();
+  dress();
+  arrange({ keepZoom: true });
+  showAmounts();
+});
+
+// For tests and for people who wonder: what updates take, and what is under the pointer.
+window.gatehouseFlame = {
+  stats,
+  now,
+  wall,
+  state,
+  facts: (key) => facts(now.tree, now.tree.find(key)),
+};
+
+showChoices();
+showPause();
+if (state.at) goBack(Number(state.at));
+else feed.start();

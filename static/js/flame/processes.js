@@ -1,0 +1,41 @@
+// Who uses the devices of the node that is shown, against their claims. The server writes the rows.
+const REFRESH_MS = 10000;
+
+export class Processes {
+  // `address` has a place for the node's id.
+  constructor(box, address) {
+    this.box = box;
+    this.address = address;
+    this.node = "";
+    this.timer = 0;
+    this.asked = 0;
+    document.addEventListener("visibilitychange", () => this.#load());
+  }
+
+  // The node's id, "" for none.
+  follow(node) {
+    if (!this.box || node === this.node) return;
+    this.node = node;
+    this.box.hidden = !node;
+    if (!node) this.box.replaceChildren();
+    this.#load();
+  }
+
+  async #load() {
+    clearTimeout(this.timer);
+    if (!this.node || document.hidden) return;
+    const turn = ++this.asked;
+    try {
+      const answer = await fetch(this.address.replace("00000000-0000-0000-0000-000000000000", this.node));
+      if (turn !== this.asked) return;
+      if (answer.ok && !answer.redirected) {
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        if (turn !== this.asked) return;
+        this.box.replaceChildren(...page.body.children);
+      }
+    } catch {
+      // The rows of before stay; the pill says whether the server is there.
+    }
+    this.timer = setTimeout(() => this.#load(), REFRESH_MS);
+  }
+}

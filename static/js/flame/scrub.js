@@ -1,0 +1,78 @@
+// Back through the last fifteen minutes: a slider over frames that the server keeps, five seconds apart.
+import { Tree } from "./tree.js";
+import { clock, say } from "./words.js";
+
+export const SPAN_SECONDS = 900;
+const STEP_SECONDS = 5;
+const SETTLE_MS = 120;
+
+export class Scrub {
+  // `onFrame(tree)`, `onLive()`, `onTrouble(sentence or "")`.
+  constructor(slider, address, { onFrame, onLive, onTrouble, onMove }) {
+    this.slider = slider;
+    this.address = address;
+    this.onFrame = onFrame;
+    this.onLive = onLive;
+    this.onTrouble = onTrouble;
+    this.onMove = onMove;
+    this.asked = 0;
+    this.timer = 0;
+    slider.min = String(-SPAN_SECONDS);
+    slider.max = "0";
+    slider.step = String(STEP_SECONDS);
+    slider.value = "0";
+    slider.addEventListener("input", () => this.#moved());
+    this.#say(0);
+  }
+
+  #moved() {
+    const back = Number(this.slider.value);
+    this.#say(back);
+    clearTimeout(this.timer);
+    if (back >= 0) {
+      this.asked += 1;
+      this.onLive();
+      return;
+    }
+    const at = Math.round(Date.now() / 1000) + back;
+    this.onMove(at);
+    this.timer = setTimeout(() => this.load(at), SETTLE_MS);
+  }
+
+  #say(back) {
+    const at = Date.now() + back * 1000;
+    this.slider.setAttribute("aria-valuetext", back === 0 ? say("now") : clock(at));
+  }
+
+  // The slider where `at` is; 0 for now.
+  put(at) {
+    const back = at ? at - Math.round(Date.now() / 1000) : 0;
+    this.slider.value = String(Math.max(-SPAN_SECONDS, Math.min(0, back)));
+    this.#say(Number(this.slider.value));
+  }
+
+  forget() {
+    clearTimeout(this.timer);
+    this.asked += 1;
+  }
+
+  // The frame at or before `at`, seconds since the epoch.
+  async load(at) {
+    const turn = ++this.asked;
+    try {
+      const answer = await fetch(`${this.address}?at=${at}`, { headers: { Accept: "application/json" } });
+      if (turn !== this.asked) return;
+      if (answer.status === 404) {
+        this.onTrouble(say("no_frame", { time: clock(at * 1000) }));
+        return;
+      }
+      if (!answer.ok) throw new Error(answer.headers.get("X-Request-ID") ?? String(answer.status));
+      const tree = new Tree(await answer.json());
+      if (turn !== this.asked) return;
+      this.onTrouble("");
+      this.onFrame(tree, at);
+    } catch (error) {
+      if (turn === this.asked) this.onTrouble(say("frame_failed", { why: error.message }));
+    }
+  }
+}

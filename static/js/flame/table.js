@@ -1,0 +1,88 @@
+// The same tree as a table, a page of rows at a time: what the canvas shows, for those who do not see it.
+import { CLUSTER, KINDS } from "./tree.js";
+import { nameOf } from "./tooltip.js";
+import { kindWord, memory, percent, say } from "./words.js";
+
+const ROWS = 50;
+
+export class TreeTable {
+  // `details` holds a table, its pager and a line that says which rows these are.
+  constructor(details) {
+    this.details = details;
+    this.body = details.querySelector("tbody");
+    this.told = details.querySelector("[data-told]");
+    this.page = 0;
+    this.tree = null;
+    details.addEventListener("toggle", () => this.#fill());
+    details.querySelector("[data-back]").addEventListener("click", () => this.#turn(-1));
+    details.querySelector("[data-on]").addEventListener("click", () => this.#turn(1));
+  }
+
+  show(tree, scope, dimmed) {
+    if (tree !== this.tree || scope !== this.scope) this.page = 0;
+    this.tree = tree;
+    this.scope = scope;
+    this.dimmed = dimmed;
+    this.#fill();
+  }
+
+  #turn(step) {
+    this.page += step;
+    this.#fill();
+  }
+
+  // Places of the scope that the search leaves.
+  #places() {
+    const { tree, scope, dimmed } = this;
+    const found = [];
+    for (let place = scope; place < tree.end[scope]; place++) {
+      if (tree.kind[place] !== CLUSTER && (dimmed === null || !dimmed[place])) found.push(place);
+    }
+    return found;
+  }
+
+  #fill() {
+    if (!this.details.open || !this.tree) return;
+    const places = this.#places();
+    const pages = Math.max(1, Math.ceil(places.length / ROWS));
+    this.page = Math.min(Math.max(0, this.page), pages - 1);
+    const first = this.page * ROWS;
+    const shown = places.slice(first, first + ROWS);
+    while (this.body.children.length > shown.length) this.body.lastElementChild.remove();
+    while (this.body.children.length < shown.length) this.body.append(this.#row());
+    shown.forEach((place, at) => this.#write(this.body.children[at], place));
+    const told = say("rows", { from: places.length ? first + 1 : 0, to: first + shown.length, n: places.length });
+    if (this.told.textContent !== told) this.told.textContent = told;
+    this.details.querySelector("[data-back]").disabled = this.page === 0;
+    this.details.querySelector("[data-on]").disabled = this.page >= pages - 1;
+  }
+
+  #row() {
+    const row = document.createElement("tr");
+    for (let column = 0; column < 5; column++) {
+      const cell = document.createElement(column === 0 ? "th" : "td");
+      if (column === 0) cell.scope = "row";
+      if (column > 1 && column < 4) cell.className = "num";
+      row.append(cell);
+    }
+    return row;
+  }
+
+  #write(row, place) {
+    const { tree } = this;
+    const above = tree.parent[place];
+    const path = tree.path(above).filter((at) => tree.kind[at] !== CLUSTER);
+    const texts = [
+      nameOf(tree, place),
+      kindWord(KINDS[tree.kind[place]]),
+      memory(tree.sum[place]),
+      tree.sum[above] > 0 ? percent(tree.sum[place] / tree.sum[above]) : "–",
+      path.map((at) => nameOf(tree, at)).join(" / ") || "–",
+    ];
+    texts.forEach((text, at) => {
+      if (row.children[at].textContent !== text) row.children[at].textContent = text;
+    });
+    const level = `level-${tree.kind[place]}`;
+    if (row.className !== level) row.className = level;
+  }
+}

@@ -1,0 +1,95 @@
+// What a rectangle is, in words: beside the pointer, and for assistive technology as one sentence.
+import { GPU, INSTANCE, KINDS, NODE, SEGMENT, SEGMENTS, TENANT } from "./tree.js";
+import { kindWord, memory, percent, said, say, segmentWord } from "./words.js";
+
+// [word, value] pairs of a place.
+export function facts(tree, place) {
+  const kind = tree.kind[place];
+  const extra = tree.extra[place];
+  const found = [];
+  const add = (word, value) => value !== null && value !== undefined && value !== "" && found.push([said[word] ?? word, value]);
+  const above = (level, word) => {
+    const at = tree.ancestor(place, level);
+    if (at >= 0 && at !== place) add(word, tree.short[at]);
+  };
+  add("memory", memory(tree.sum[place]));
+  if (kind === SEGMENT) {
+    const parent = tree.parent[place];
+    if (tree.sum[parent] > 0) add("share", say("of_parent", { share: percent(tree.sum[place] / tree.sum[parent]), name: tree.short[parent] }));
+  } else {
+    add("in_use", say("in_use_of", { size: memory(tree.used[place]), share: percent(tree.sum[place] ? tree.used[place] / tree.sum[place] : 0) }));
+  }
+  if (kind === GPU) {
+    add("make", extra.name);
+    if (tree.size[place] === 0) add("size", said.unknown);
+    add("reserved", amount(extra.reserved));
+    add("schedulable", amount(extra.schedulable));
+    if (extra.health && extra.health !== "ok") add("health", said.health?.[extra.health] ?? extra.health);
+    if (extra.stale) add("as_of_word", said.stale_device);
+  }
+  if (kind === INSTANCE) {
+    const share = tree.kvShare(place);
+    add("kv", share === null ? said.unknown : percent(share));
+    add("version", extra.version);
+    add("engine", extra.engine);
+    add("state", said.states?.[extra.state] ?? extra.state);
+  }
+  if (kind > INSTANCE) above(INSTANCE, "instance");
+  if (kind > TENANT) above(TENANT, "tenant");
+  if (kind > GPU) above(GPU, "gpu");
+  if (kind > NODE) above(NODE, "node");
+  return found;
+}
+
+function amount(mib) {
+  if (mib === undefined) return undefined;
+  return mib === null ? said.unknown : memory(mib);
+}
+
+export function nameOf(tree, place) {
+  if (tree.kind[place] === SEGMENT) return segmentWord(SEGMENTS[tree.seg[place]]);
+  if (tree.kind[place] === INSTANCE) return tree.extra[place].model ?? tree.short[place];
+  return tree.short[place];
+}
+
+export function sentence(tree, place) {
+  const kind = kindWord(KINDS[tree.kind[place]]);
+  const told = facts(tree, place).map(([word, value]) => `${word} ${value}`);
+  return `${kind} ${nameOf(tree, place)}: ${told.join(", ")}.`;
+}
+
+export class Tooltip {
+  constructor(box) {
+    this.box = box;
+    this.shown = -1;
+    this.at = 0;
+  }
+
+  // `x`, `y` in pixels of the box's container, `room` its width.
+  show(tree, place, x, y, room) {
+    if (place !== this.shown || tree.at !== this.at) {
+      this.shown = place;
+      this.at = tree.at;
+      const title = document.createElement("strong");
+      title.textContent = nameOf(tree, place);
+      const list = document.createElement("dl");
+      for (const [word, value] of facts(tree, place)) {
+        const term = document.createElement("dt");
+        term.textContent = word;
+        const text = document.createElement("dd");
+        text.textContent = value;
+        list.append(term, text);
+      }
+      this.box.replaceChildren(title, list);
+    }
+    this.box.hidden = false;
+    const width = this.box.offsetWidth;
+    const left = x + 16 + width > room ? x - width - 12 : x + 16;
+    this.box.style.transform = `translate(${Math.max(4, left)}px, ${y + 14}px)`;
+  }
+
+  hide() {
+    this.shown = -1;
+    this.box.hidden = true;
+  }
+}

@@ -1,0 +1,171 @@
+// The memory tree in typed arrays, a place each in preorder: sums are one pass backwards, positions one pass forwards.
+import { kindWord } from "./words.js";
+
+export const CLUSTER = 0;
+export const NODE = 1;
+export const GPU = 2;
+export const TENANT = 3;
+export const INSTANCE = 4;
+export const SEGMENT = 5;
+export const KINDS = ["cluster", "node", "gpu", "tenant", "instance", "segment"];
+
+export const SEGMENTS = [
+  "weights",
+  "kv_used",
+  "kv_free",
+  "activations",
+  "lora",
+  "unused",
+  "other",
+  "reserved",
+  "free",
+  "unknown",
+];
+export const [WEIGHTS, KV_USED, KV_FREE, ACTIVATIONS, LORA, UNUSED, OTHER, RESERVED, FREE, UNKNOWN] = SEGMENTS.keys();
+const IN_USE = new Set([WEIGHTS, KV_USED, ACTIVATIONS, LORA, OTHER]);
+
+export class Tree {
+  constructor(frame) {
+    const count = frame.nodes.length;
+    this.count = count;
+    this.scope = frame.scope;
+    this.simulated = frame.simulated;
+    this.epoch = frame.epoch;
+    this.seq = frame.seq;
+    this.at = frame.at;
+    this.parent = new Int32Array(count);
+    this.kind = new Uint8Array(count);
+    this.end = new Int32Array(count); // one past the last of the subtree
+    this.seg = new Int8Array(count).fill(-1);
+    this.sum = new Float64Array(count); // MiB, all that lies below, or a GPU's size where that is more
+    this.used = new Float64Array(count); // MiB in use below
+    this.size = new Float64Array(count); // MiB that a GPU has, 0: nobody tells
+    this.ids = new Array(count);
+    this.labels = new Array(count);
+    this.extra = new Array(count);
+    const segments = [];
+    frame.nodes.forEach(([parent, kind, id, label, extra], place) => {
+      this.parent[place] = parent;
+      this.kind[place] = KINDS.indexOf(kind);
+      this.ids[place] = id;
+      this.extra[place] = extra ?? {};
+      this.labels[place] = label;
+      this.end[place] = place + 1;
+      if (kind === "segment") {
+        const found = SEGMENTS.indexOf(extra.seg);
+        this.seg[place] = found < 0 ? UNKNOWN : found;
+        segments.push(place);
+      } else if (kind === "gpu") {
+        this.size[place] = extra.size ?? 0;
+      }
+    });
+    for (let place = count - 1; place > 0; place--) {
+      const above = this.parent[place];
+      if (this.end[place] > this.end[above]) this.end[above] = this.end[place];
+    }
+    this.segments = Int32Array.from(segments);
+    this.values = Float64Array.from(frame.values);
+    this.firstSegment = this.#firstSegments();
+    this.short = this.labels.map((_, place) => this.#shortLabel(place));
+    this.keys = this.labels.map((_, place) => this.#key(place));
+    this.#byKey = null;
+    this.settle();
+  }
+
+  #byKey;
+
+  // Ordinal of the first segment at or after each place; one more entry for the end.
+  #firstSegments() {
+    const first = new Int32Array(this.count + 1);
+    let ordinal = 0;
+    for (let place = 0; place < this.count; place++) {
+      first[place] = ordinal;
+      if (this.kind[place] === SEGMENT) ordinal += 1;
+    }
+    first[this.count] = ordinal;
+    return first;
+  }
+
+  #shortLabel(place) {
+    const kind = this.kind[place];
+    const label = this.labels[place];
+    if (kind === CLUSTER) return kindWord("cluster_name");
+    if (kind !== GPU) return label || this.ids[place];
+    const node = this.labels[this.parent[place]];
+    const rest = label.startsWith(`${node}/`) ? label.slice(node.length + 1) : label;
+    return /^[\d.:]+$/.test(rest) ? `GPU ${rest}` : rest;
+  }
+
+  #key(place) {
+    const kind = KINDS[this.kind[place]];
+    if (this.kind[place] === TENANT) return `tenant:${this.ids[this.parent[place]]}~${this.ids[place]}`;
+    if (this.kind[place] === INSTANCE) return `instance:${this.ids[this.ancestor(place, GPU)]}~${this.ids[place]}`;
+    return place === 0 ? "" : `${kind}:${this.ids[place]}`;
+  }
+
+  // Place of the key, -1 where there is none. Segments have no key.
+  find(key) {
+    if (this.#byKey === null) {
+      this.#byKey = new Map();
+      for (let place = this.count - 1; place >= 0; place--) {
+        if (this.kind[place] !== SEGMENT) this.#byKey.set(this.keys[place], place);
+      }
+    }
+    return this.#byKey.get(key) ?? -1;
+  }
+
+  // The nearest place at or above `place` of that kind, -1 where there is none.
+  ancestor(place, kind) {
+    let at = place;
+    while (at >= 0 && this.kind[at] !== kind) at = this.parent[at];
+    return at;
+  }
+
+  // Places from the root to `place`.
+  path(place) {
+    const found = [];
+    for (let at = place; at >= 0; at = this.parent[at]) found.unshift(at);
+    return found;
+  }
+
+  children(place) {
+    const found = [];
+    for (let child = place + 1; child < this.end[place]; child = this.end[child]) found.push(child);
+    return found;
+  }
+
+  // Sums from `values`, after they have changed.
+  settle() {
+    const { sum, used, segments, values, seg, parent, kind, size } = this;
+    sum.fill(0);
+    used.fill(0);
+    for (let ordinal = 0; ordinal < segments.length; ordinal++) {
+      const place = segments[ordinal];
+      const value = values[ordinal];
+      sum[place] = value;
+      if (IN_USE.has(seg[place])) used[place] = value;
+    }
+    for (let place = this.count - 1; place > 0; place--) {
+      if (kind[place] === GPU && size[place] > sum[place]) sum[place] = size[place];
+      sum[parent[place]] += sum[place];
+      used[parent[place]] += used[place];
+    }
+  }
+
+  // MiB by segment below `place`.
+  totals(place) {
+    const found = new Float64Array(SEGMENTS.length);
+    const last = this.firstSegment[this.end[place]];
+    for (let ordinal = this.firstSegment[place]; ordinal < last; ordinal++) {
+      found[this.seg[this.segments[ordinal]]] += this.values[ordinal];
+    }
+    return found;
+  }
+
+  // Share of an instance's KV cache in use; null where nobody tells.
+  kvShare(place) {
+    const found = this.totals(place);
+    const whole = found[KV_USED] + found[KV_FREE];
+    return whole > 0 ? found[KV_USED] / whole : (this.extra[place].kv ?? null);
+  }
+}

@@ -1,0 +1,223 @@
+// The stage: a canvas of rectangles below plotly's axes, and a second one for outlines, so that pointing draws little.
+import { Axes } from "./axes.js";
+import { Painter } from "./draw.js";
+import { Plan } from "./layout.js";
+import { CLUSTER, NODE } from "./tree.js";
+
+const CLICK_PIXELS = 4;
+const NARROW = 560;
+
+export class Wall {
+  // `on`: {enter(place), point(place, event), zoomed(bool)}.
+  constructor(stage, on) {
+    this.stage = stage;
+    this.on = on;
+    this.canvas = stage.querySelector("canvas.flame-canvas");
+    this.overlay = stage.querySelector("canvas.flame-overlay");
+    this.axesBox = stage.querySelector(".flame-axes");
+    this.axes = new Axes(this.axesBox, { onZoom: (range) => this.#zoom(range) });
+    this.plan = null;
+    this.styles = null;
+    this.palette = null;
+    this.dimmed = null;
+    this.hovered = -1;
+    this.focused = -1;
+    this.range = null;
+    this.late = new Set(); // bands that are to be drawn when they come into sight
+    this.frame = 0;
+    new ResizeObserver(() => this.#resized()).observe(stage.parentElement);
+    matchMedia(`(resolution: ${devicePixelRatio}dppx)`).addEventListener("change", () => this.show(this.plan));
+    addEventListener("scroll", () => this.late.size && this.#soon(() => this.#drawLate()), { passive: true });
+    this.#listen();
+  }
+
+  setLook(palette, styles) {
+    this.palette = palette;
+    this.styles = styles;
+  }
+
+  // Another tree, scope, view, theme or size: axes and all.
+  show(plan, { keepZoom = true } = {}) {
+    if (!plan) return;
+    const full = [0, Math.max(1, plan.widest)];
+    const before = this.plan;
+    this.plan = plan;
+    if (!keepZoom || !this.range || !before || Math.abs(before.widest - plan.widest) > 0.5) this.range = full;
+    const wide = this.stage.parentElement.clientWidth;
+    const margins = this.#margins(plan, wide);
+    this.margins = margins;
+    this.width = Math.max(60, wide - margins.left - margins.right);
+    this.stage.style.height = `${margins.top + plan.height + margins.bottom}px`;
+    this.scale = Math.min(3, devicePixelRatio || 1);
+    for (const canvas of [this.canvas, this.overlay]) {
+      canvas.width = Math.round(this.width * this.scale);
+      canvas.height = Math.round(plan.height * this.scale);
+      canvas.style.width = `${this.width}px`;
+      canvas.style.height = `${plan.height}px`;
+      canvas.style.left = `${margins.left}px`;
+      canvas.style.top = `${margins.top}px`;
+    }
+    this.context = this.canvas.getContext("2d");
+    this.context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    this.over = this.overlay.getContext("2d");
+    this.over.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    this.painter = new Painter(this.context, this.palette, this.scale);
+    const { tree } = plan;
+    const bands = plan.banded
+      ? plan.bands.map(({ root, top }) => ({ label: tree.short[root], centre: top + plan.bandHeight / 2 }))
+      : [];
+    this.axes.show({ plan, bands, margins, width: this.width, palette: this.palette, range: this.range });
+    this.on.zoomed(this.range[0] > 0 || this.range[1] < full[1]);
+    this.draw();
+  }
+
+  #margins(plan, wide) {
+    const top = 14;
+    if (!plan.banded) return { left: 18, right: 18, top, bottom: 32 };
+    const longest = Math.max(...plan.bands.map(({ root }) => plan.tree.short[root].length), 4);
+    const left = Math.min(wide < NARROW ? 84 : 150, Math.max(58, longest * 7.2 + 16));
+    return { left, right: wide < NARROW ? 10 : 18, top, bottom: 32 };
+  }
+
+  scene() {
+    return {
+      plan: this.plan,
+      styles: this.styles,
+      dimmed: this.dimmed,
+      width: this.width,
+      from: this.range[0],
+      to: this.range[1],
+    };
+  }
+
+  // All bands that are in sight now; the others once they are.
+  draw() {
+    if (!this.plan) return;
+    this.late = new Set(this.plan.bands);
+    this.#drawLate();
+    this.outline();
+  }
+
+  #drawLate() {
+    const box = this.stage.getBoundingClientRect();
+    const from = -box.top - this.margins.top - 40;
+    const to = from + innerHeight + 80;
+    const scene = this.scene();
+    for (const band of this.late) {
+      if (band.top > to || band.top + this.plan.bandHeight < from) continue;
+      this.painter.band(scene, band);
+      this.late.delete(band);
+    }
+  }
+
+  #soon(work) {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(work);
+  }
+
+  redraw() {
+    this.#soon(() => this.draw());
+  }
+
+  outline() {
+    const { over, plan } = this;
+    if (!over) return;
+    over.clearRect(0, 0, this.width, plan.height);
+    if (this.hovered >= 0 && this.hovered !== this.focused) this.#frame(this.hovered, this.palette.text, 1);
+    if (this.focused >= 0) {
+      this.#frame(this.focused, this.palette.surface, 4);
+      this.#frame(this.focused, this.palette.focus, 2);
+    }
+  }
+
+  #frame(place, colour, line) {
+    const rect = this.rectOf(place);
+    if (!rect) return;
+    const { over } = this;
+    over.strokeStyle = colour;
+    over.lineWidth = line;
+    const inset = line / 2;
+    over.strokeRect(rect.left + inset, rect.top + inset, Math.max(1, rect.width - line), Math.max(1, rect.height - line));
+  }
+
+  // In pixels of the canvas; null where it is not drawn.
+  rectOf(place) {
+    const found = this.plan.rect(place);
+    if (!found) return null;
+    const k = this.width / (this.range[1] - this.range[0]);
+    const left = Math.max(0, (found.x - this.range[0]) * k);
+    const right = Math.min(this.width, (found.x + found.width - this.range[0]) * k);
+    return { left, width: Math.max(2, right - left), top: found.top, height: found.bottom - found.top };
+  }
+
+  #zoom([from, to]) {
+    const whole = Math.max(1, this.plan.widest);
+    const least = whole / 100000;
+    this.range = [Math.max(0, from), Math.min(whole, Math.max(to, from + least))];
+    this.show(this.plan);
+  }
+
+  zoomOut() {
+    this.range = null;
+    this.show(this.plan);
+  }
+
+  #resized() {
+    const wide = this.stage.parentElement.clientWidth;
+    if (!this.plan || wide === this.lastWide) return;
+    this.lastWide = wide;
+    this.#soon(() => this.show(this.plan));
+  }
+
+  // What lies under the pointer: a place; a band's label is its band.
+  #under(event) {
+    const box = this.stage.getBoundingClientRect();
+    const x = event.clientX - box.left - this.margins.left;
+    const y = event.clientY - box.top - this.margins.top;
+    if (y < 0 || y >= this.plan.height || x > this.width) return -1;
+    if (x < 0) return this.plan.banded ? (this.plan.bandAt(y)?.root ?? -1) : -1;
+    return this.plan.at(this.range[0] + (x / this.width) * (this.range[1] - this.range[0]), y);
+  }
+
+  #listen() {
+    let down = null;
+    // In the capture phase: plotly swallows what happens on its drag layer.
+    this.stage.addEventListener("pointerdown", (event) => (down = event), true);
+    document.addEventListener(
+      "pointerup",
+      (event) => {
+        const from = down;
+        down = null;
+        if (!from || event.button !== 0 || !this.plan) return;
+        if (Math.hypot(event.clientX - from.clientX, event.clientY - from.clientY) > CLICK_PIXELS) return;
+        const place = this.#under(event);
+        if (place >= 0) this.on.enter(place);
+      },
+      true,
+    );
+    this.stage.addEventListener("pointermove", (event) => this.plan && event.pointerType !== "touch" && this.#point(event), true);
+    this.stage.addEventListener("pointerleave", () => this.#leave());
+  }
+
+  #point(event) {
+    const place = event.buttons ? -1 : this.#under(event);
+    const kind = place < 0 ? CLUSTER : this.plan.tree.kind[place];
+    this.stage.classList.toggle("at-label", kind === NODE);
+    if (place !== this.hovered) {
+      this.hovered = place;
+      this.outline();
+    }
+    this.on.point(place, event);
+  }
+
+  #leave() {
+    this.hovered = -1;
+    this.outline();
+    this.on.point(-1, null);
+  }
+
+  forget() {
+    this.hovered = -1;
+    this.focused = -1;
+  }
+}
