@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.utils import timezone
 
-from gateway.services import engine_counters, refused_budgets, response_retention
+from gateway.services import engine_counters, objective_alerts, refused_budgets, response_retention
 
 
 @shared_task(name="gateway.tasks.delete_expired_responses")
@@ -28,3 +28,9 @@ def reconcile_engines() -> int:
 def tell_refusing_budgets() -> int:
     """Tell of budgets that refuse requests because of what others have reserved; returns how many were new."""
     return refused_budgets.tell_refusing_budgets(now=timezone.now())
+
+
+@shared_task(name="gateway.tasks.evaluate_objectives")
+def evaluate_objectives() -> int:
+    """Count for objectives, open and close their alerts, and tell; returns how many were told of."""
+    return objective_alerts.evaluate_objectives(now=timezone.now())

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.apps import apps
 from django.contrib.contenttypes.models import ContentType
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.sessions.models import Session
 from django.db import connection, models
 from django.utils import timezone
@@ -111,6 +112,7 @@ _MAKERS: Final[tuple[tuple[Any, Callable[[Filler, Any, Held | None], Any]], ...]
     (models.CharField | models.TextField, _text),
     (models.JSONField, _json),
     (models.BinaryField, lambda filler, field, held: filler.text(field, held).encode()),
+    (ArrayField, lambda filler, field, held: [next(_numbers)]),
     (models.UUIDField, lambda filler, field, held: uuid7()),
     (models.DateTimeField, lambda filler, field, held: timezone.now() + timedelta(hours=1)),
     (models.BooleanField, lambda filler, field, held: False),

@@ -46,6 +46,7 @@ _STATES: Final[Mapping[str, tuple[str, str]]] = {
     "withdrawn": ("withdrawn", "已撤回"),
     "expired": ("expired", "已过期"),
 }
+_SEVERITIES: Final[Mapping[str, tuple[str, str]]] = {"page": ("Page", "紧急告警"), "ticket": ("Ticket", "工单")}
 
 _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
     NoticeKind.BUDGET_SHARE: (
@@ -142,6 +143,33 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         ("发往 {host} 的 Webhook 已被停用", "无法投递到 {host}:{reason} 请修复后重新启用。"),
     ),
+    NoticeKind.OBJECTIVE_BURNING: (
+        (
+            "{severity_name}: {name} burns its error budget at {long_burn}x",
+            "Over {long_window} the objective {name} burned its error budget {long_burn} times faster than it may, and "
+            "over {short_window} {short_burn} times; {severity_name} is due above {burn_threshold} in both. "
+            "{remaining_percent} of the budget of {window_days} days is left. Look at the objective's page and "
+            "acknowledge the alert, or it is told again.",
+        ),
+        (
+            "{severity_name}:{name} 的错误预算正以 {long_burn} 倍速率消耗",
+            "目标 {name} 在过去 {long_window} 内以允许速率的 {long_burn} 倍消耗错误预算,在过去 {short_window} 内为 "
+            "{short_burn} 倍;两者均超过 {burn_threshold} 倍时触发{severity_name}。{window_days} 天预算还剩 "
+            "{remaining_percent}。请查看该目标的页面并确认告警,否则将再次通知。",
+        ),
+    ),
+    NoticeKind.OBJECTIVE_RECOVERED: (
+        (
+            "Over: {name} burns its error budget no faster than it may",
+            "The alert of {opened_at} about the objective {name} ({long_window} and {short_window}) is over. "
+            "{remaining_percent} of the budget of {window_days} days is left.",
+        ),
+        (
+            "已恢复:{name} 的错误预算消耗恢复正常",
+            "目标 {name} 自 {opened_at} 起的告警({long_window} 与 {short_window})已结束。{window_days} 天预算还剩 "
+            "{remaining_percent}。",
+        ),
+    ),
     NoticeKind.REQUEST_OPENED: (
         (
             "{tenant_name} asks for {asked}",
@@ -190,16 +218,35 @@ def _words(payload: Mapping[str, Any], chinese: bool) -> _Words:
         value = payload.get(name)
         if isinstance(value, int):
             words[name] = amount_text(metric, value, currency, chinese=chinese)
-    for name in ("period_start", "period_end", "ends_at"):
+    for name in ("period_start", "period_end", "ends_at", "opened_at"):
         if name in payload:
             words[name] = _moment_text(str(payload[name]), str(payload.get("time_zone", "")))
     if (window := str(payload.get("window", ""))) in _WINDOWS:
         words["window"] = _WINDOWS[window][chinese]
     if (state := str(payload.get("state", ""))) in _STATES:
         words["state_name"] = _STATES[state][chinese]
+    if (severity := str(payload.get("severity", ""))) in _SEVERITIES:
+        words["severity_name"] = _SEVERITIES[severity][chinese]
+        words |= _objective_words(payload, chinese)
     if "kind" in payload:
         words["asked"] = _asked(payload, words, chinese)
     return words
+
+
+def _objective_words(payload: Mapping[str, Any], chinese: bool) -> dict[str, str]:
+    """The windows of a pair ("1h-5m") and what is left of the budget, in words."""
+    units = {"m": ("min", "分钟"), "h": ("h", "小时"), "d": ("d", "天")}
+    windows = [
+        f"{window[:-1]} {units[window[-1]][chinese]}" if window[-1:] in units else window
+        for window in str(payload.get("pair", "")).split("-")
+    ]
+    left = payload.get("budget_remaining")
+    unknown = "未知" if chinese else "An unknown share"
+    return {
+        "long_window": windows[0],
+        "short_window": windows[-1],
+        "remaining_percent": f"{left * 100:.1f} %" if isinstance(left, (int, float)) else unknown,
+    }
 
 
 def _moment_text(iso: str, zone: str) -> str:

@@ -19,6 +19,8 @@ class NoticeKind(StrEnum):
     TENANT_SUSPENDED = "tenant_suspended"
     TENANT_RESUMED = "tenant_resumed"
     WEBHOOK_DISABLED = "webhook_disabled"
+    OBJECTIVE_BURNING = "objective_burning"  # the error budget of an objective goes too fast
+    OBJECTIVE_RECOVERED = "objective_recovered"
     REQUEST_OPENED = "request_opened"  # someone asks for more: told to those who decide
     REQUEST_DECIDED = "request_decided"
     TEST = "test"  # asked for, to one webhook only
@@ -46,6 +48,8 @@ AUDIENCES: Final[Mapping[NoticeKind, Audience]] = {
     NoticeKind.TENANT_SUSPENDED: Audience(frozenset({OWNER, ADMIN, DEVELOPER, BILLING})),
     NoticeKind.TENANT_RESUMED: Audience(frozenset({OWNER, ADMIN, DEVELOPER, BILLING})),
     NoticeKind.WEBHOOK_DISABLED: _MANAGERS,
+    NoticeKind.OBJECTIVE_BURNING: Audience(frozenset({OWNER, ADMIN, DEVELOPER})),
+    NoticeKind.OBJECTIVE_RECOVERED: Audience(frozenset({OWNER, ADMIN, DEVELOPER})),
     NoticeKind.REQUEST_OPENED: Audience(platform_roles=frozenset({SUPERUSER, OPERATOR})),
     NoticeKind.REQUEST_DECIDED: Audience(),  # and who asked
     NoticeKind.TEST: Audience(),

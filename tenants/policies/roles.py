@@ -46,6 +46,7 @@ class Object(StrEnum):
     PRICE = "price"
     WEBHOOK = "webhook"
     NOTICE = "notice"
+    OBJECTIVE = "objective"  # of its requests, with alerts and silences
     TENANT_AUDIT = "tenant_audit"
     JOB = "job"  # fine-tuning
     CONVERSATION = "conversation"
@@ -110,6 +111,10 @@ MAY: Final[Mapping[tuple[Object, Action], frozenset[str]]] = {
     (Object.WEBHOOK, _W): _MANAGES,
     (Object.WEBHOOK, _D): _MANAGES,
     (Object.NOTICE, _V): _ALL,
+    (Object.OBJECTIVE, _V): _ALL,
+    (Object.OBJECTIVE, _C): _MANAGES,
+    (Object.OBJECTIVE, _W): _MANAGES,
+    (Object.OBJECTIVE, _D): _MANAGES,
     (Object.TENANT_AUDIT, _V): frozenset({OWNER, ADMIN}) | _PLATFORM_READS,
     (Object.JOB, _V): _ALL,
     (Object.JOB, _C): _BUILDS,

@@ -48,6 +48,10 @@ webhook          create  + + . . . | + + .
 webhook          change  + + . . . | + + .
 webhook          delete  + + . . . | + + .
 notice           view    + + + + + | + + +
+objective        view    + + + + + | + + +
+objective        create  + + . . . | + + .
+objective        change  + + . . . | + + .
+objective        delete  + + . . . | + + .
 tenant_audit     view    + + . . . | + + +
 job              view    + + + + + | + + +
 job              create  + + + . . | + + .

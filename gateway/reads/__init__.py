@@ -1,0 +1,1 @@
+"""What of this app's rows is read, an area a file."""

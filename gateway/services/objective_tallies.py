@@ -1,0 +1,159 @@
+"""Counting for objectives: from the rollups of latency and of refusals into tallies, so that pages only add up.
+
+Every count is made anew from the rollups and put in the place of the one before: safe to run twice, also at once.
+Availability counts requests that failed for our reasons, and those refused with 5xx before they were forwarded, as bad.
+Refusals with 429 or any other 4xx count nowhere, and neither do requests that the client gave up.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.db import connection
+from django.db.models import Q
+
+from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
+from gateway.policies.slo import BOUNDS, Kind, place_of
+
+LATE: Final = timedelta(minutes=30)
+"""Requests come into the rollups when they have ended, and by the minute in which they began."""
+
+LATE_SPOOLS: Final = timedelta(hours=26)
+"""What a process that died left in its spool may come much later: this far back is counted again once an hour."""
+
+MINUTES_KEPT: Final = timedelta(hours=80)
+"""Longer than the longest window of a burn rate, 3 days."""
+
+_SQL: Final = """
+WITH o AS (
+  SELECT * FROM unnest(%(ids)s::uuid[], %(kinds)s::text[], %(places)s::int[], %(lengths)s::int[], %(models)s::text[],
+                       %(tenants)s::uuid[], %(tiers)s::text[], %(versions)s::uuid[])
+    AS o(id, kind, place, length, model, tenant_id, tier, version_id)
+),
+found AS (
+  SELECT o.id, o.kind, l.{unit} AS at, l.requests - l.cancelled AS requests, l.faults,
+         CASE o.kind WHEN 'tpot' THEN l.tpot WHEN 'queue_wait' THEN l.queue ELSE l.ttft END AS counts
+    FROM o JOIN tenants_modellatency{unit} l ON l.{unit} >= %(since)s AND l.{unit} < %(until)s
+     AND (o.model = '' OR l.model = o.model) AND (o.version_id IS NULL OR l.version_id = o.version_id)
+   WHERE o.tenant_id IS NULL AND o.tier = ''
+  UNION ALL
+  SELECT o.id, o.kind, l.{unit}, l.requests - l.cancelled, l.faults,
+         CASE o.kind WHEN 'tpot' THEN l.tpot WHEN 'queue_wait' THEN l.queue ELSE l.ttft END
+    FROM o JOIN tenants_latency{unit} l ON l.{unit} >= %(since)s AND l.{unit} < %(until)s
+     AND (o.model = '' OR l.model = o.model) AND (o.version_id IS NULL OR l.version_id = o.version_id)
+     AND (o.tenant_id IS NULL OR l.tenant_id = o.tenant_id)
+    LEFT JOIN tenants_tenant t ON t.id = l.tenant_id
+   WHERE (o.tenant_id IS NOT NULL OR o.tier <> '') AND (o.tier = '' OR t.sla_tier = o.tier)
+),
+placed AS (
+  SELECT f.id, f.at, u.place, sum(u.n)::bigint AS n
+    FROM found f, unnest(f.counts) WITH ORDINALITY u(n, place) GROUP BY 1, 2, 3
+),
+histogram AS (SELECT id, at, array_agg(n ORDER BY place) AS counts FROM placed GROUP BY 1, 2),
+latency AS (
+  SELECT p.id, p.at, sum(p.n)::bigint AS total, coalesce(sum(p.n) FILTER (WHERE p.place <= o.place), 0)::bigint AS good
+    FROM placed p JOIN o ON o.id = p.id AND o.kind <> 'availability' GROUP BY 1, 2
+),
+served AS (
+  SELECT id, at, sum(requests)::bigint AS total, sum(faults)::bigint AS bad
+    FROM found WHERE kind = 'availability' GROUP BY 1, 2
+),
+refused AS (
+  SELECT o.id, date_trunc('{unit}', r.minute, 'UTC') AS at, sum(r.refusals)::bigint AS n
+    FROM o JOIN tenants_refusalminute r ON r.minute >= %(since)s AND r.minute < %(until)s AND r.status >= 500
+     AND (o.model = '' OR r.model = o.model) AND (o.tenant_id IS NULL OR r.tenant_id = o.tenant_id)
+    LEFT JOIN tenants_tenant t ON t.id = r.tenant_id
+   WHERE o.kind = 'availability' AND o.version_id IS NULL AND (o.tier = '' OR t.sla_tier = o.tier)
+   GROUP BY 1, 2
+),
+counted AS (
+  SELECT id, at, total, good FROM latency
+  UNION ALL
+  SELECT coalesce(s.id, r.id), coalesce(s.at, r.at), coalesce(s.total, 0) + coalesce(r.n, 0),
+         coalesce(s.total, 0) - coalesce(s.bad, 0)
+    FROM served s FULL JOIN refused r ON r.id = s.id AND r.at = s.at
+)
+INSERT INTO gateway_objective{unit} AS kept (objective_id, {unit}, total, good, buckets)
+SELECT c.id, c.at, c.total, greatest(c.good, 0), coalesce(h.counts, array_fill(0::bigint, ARRAY[o.length]))
+  FROM counted c JOIN o ON o.id = c.id LEFT JOIN histogram h ON h.id = c.id AND h.at = c.at
+ ORDER BY c.id, c.at
+    ON CONFLICT (objective_id, {unit}) DO UPDATE
+   SET total = excluded.total, good = excluded.good, buckets = excluded.buckets
+ WHERE (kept.total, kept.good, kept.buckets) IS DISTINCT FROM (excluded.total, excluded.good, excluded.buckets)
+"""
+
+
+def tally_objectives(*, now: datetime) -> int:
+    """Bring the tallies of all objectives that are enabled up to `now`; returns how many objectives those are.
+
+    One that is new is counted over its whole window first. A pause of any length is made good.
+    """
+    enabled = list(Objective.objects.filter(enabled=True).order_by("pk"))
+    for objective in enabled:
+        if objective.tallied_at is None:
+            _count([objective], "hour", since=window_start(objective, now), until=now)
+            _count([objective], "minute", since=now - MINUTES_KEPT, until=now)
+    known = [objective for objective in enabled if objective.tallied_at is not None]
+    if known:
+        last = min(objective.tallied_at for objective in known if objective.tallied_at is not None)
+        new_hour = _hour(last) < _hour(now)
+        since = min(last, now) - (LATE_SPOOLS if new_hour else LATE)
+        longest = max(objective.window_days for objective in known)
+        since = max(since, _hour(now) - timedelta(days=longest))
+        _count(known, "minute", since=max(since, now - MINUTES_KEPT), until=now)
+        _count(known, "hour", since=_hour(since), until=now)
+        if new_hour:
+            prune_tallies(now=now)
+    Objective.objects.filter(pk__in=[one.pk for one in enabled]).update(tallied_at=now)
+    return len(enabled)
+
+
+def prune_tallies(*, now: datetime) -> None:
+    """Delete what is older than any window looks back. Safe to run twice."""
+    ObjectiveMinute.objects.filter(minute__lt=now - MINUTES_KEPT).delete()
+    old = Q()
+    for days in Objective.objects.values_list("window_days", flat=True).distinct():
+        old |= Q(objective__window_days=days, hour__lt=now - timedelta(days=days, hours=2))
+    if old:
+        ObjectiveHour.objects.filter(old).delete()
+
+
+def forget_tallies(objective: Objective) -> None:
+    """What it counts is another thing now: its window is counted anew at the next look. In the caller's transaction."""
+    objective.minutes.all().delete()
+    objective.hours.all().delete()
+    objective.tallied_at = None
+
+
+def window_start(objective: Objective, now: datetime) -> datetime:
+    """The first moment of the window that ends at `now`: on the whole hour."""
+    return _hour(now - timedelta(days=objective.window_days))
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _count(objectives: Sequence[Objective], unit: str, *, since: datetime, until: datetime) -> None:
+    """`unit`: minute or hour. Minutes and hours that have begun before `until` are counted as far as they have come."""
+    first = since.astimezone(UTC).replace(second=0, microsecond=0)
+    told: dict[str, Any] = {
+        "ids": [one.pk for one in objectives],
+        "kinds": [one.kind for one in objectives],
+        "places": [_place(one) for one in objectives],
+        "lengths": [len(BOUNDS[Kind(one.kind)]) + 1 for one in objectives],
+        "models": [one.model for one in objectives],
+        "tenants": [one.tenant_id for one in objectives],
+        "tiers": [one.tier for one in objectives],
+        "versions": [one.version_id for one in objectives],
+        "since": _hour(first) if unit == "hour" else first,
+        "until": until,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_SQL.format(unit=unit), told)
+
+
+def _place(objective: Objective) -> int:
+    if objective.threshold_seconds is None:
+        return 0
+    return place_of(Kind(objective.kind), objective.threshold_seconds)

@@ -1,0 +1,190 @@
+"""Alerts about objectives: opened, told, held back, acknowledged, over."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from pytest_django import Settings
+
+from gateway.models import ObjectiveAlert, Silence
+from gateway.services.objective_alerts import (
+    acknowledge_alert,
+    create_silence,
+    end_silence,
+    evaluate_objectives,
+)
+from gateway.services.objectives import change_objective, delete_objective
+from tenants.actor import SYSTEM, user_actor
+from tenants.models import AuditEvent, Delivery, Notice, Tenant, TenantRole, Webhook
+from tenants.services import add_member, create_tenant, create_user
+from tenants.services.errors import Conflict, InvalidInput
+from tests.gateway.slo_rows import NOW, traffic, ttft_objective
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    return create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+
+
+def burn(tenant: Tenant, *, until: datetime = NOW, hours: float = 1, slow: int = 5) -> None:
+    traffic(tenant, since=until - timedelta(hours=hours), until=until, slow=slow)
+
+
+def notices() -> list[tuple[str, str | None]]:
+    return [(one.kind, one.tenant.slug if one.tenant else None) for one in Notice.objects.order_by("pk")]
+
+
+def test_a_burning_objective_is_told_once_however_often_it_is_looked_at(acme: Tenant) -> None:
+    burn(acme)
+    objective = ttft_objective(tenant=acme)
+    assert evaluate_objectives(now=NOW) == 3  # all three pairs burn: half of all requests are slow
+    assert evaluate_objectives(now=NOW) == 0
+    assert evaluate_objectives(now=NOW + timedelta(seconds=30)) == 0
+    assert {one.pair: (one.severity, one.state) for one in objective.alerts.all()} == {
+        "1h-5m": ("page", "firing"), "6h-30m": ("page", "firing"), "3d-6h": ("ticket", "firing"),
+    }  # fmt: skip
+    assert sorted(notices(), key=str) == [("objective_burning", "acme")] * 3 + [("objective_burning", None)] * 3
+    assert AuditEvent.objects.filter(action="objective_alert.opened", actor_kind="system").count() == 3
+
+
+def test_what_a_tenant_set_up_is_told_to_it_alone(acme: Tenant) -> None:
+    burn(acme)
+    ttft_objective(tenant=acme, tenants_own=True)
+    evaluate_objectives(now=NOW)
+    assert set(notices()) == {("objective_burning", "acme")}
+
+
+def test_platform_and_tenant_are_told_by_mail_and_webhook(acme: Tenant, settings: Settings) -> None:
+    settings.GATEHOUSE = replace(settings.GATEHOUSE, smtp_url="smtp://mail.example.org")
+    create_user(email="olga@example.org", password=None, platform_role="operator", actor=SYSTEM)
+    ada = create_user(email="ada@example.org", password=None, actor=SYSTEM)
+    add_member(acme, ada, role=TenantRole.OWNER, actor=SYSTEM)
+    Webhook.objects.create(tenant=acme, url="https://hooks.example.org/acme")
+    Webhook.objects.create(tenant=None, url="https://hooks.example.org/ours", events=["objective_burning"])
+    burn(acme)
+    ttft_objective(tenant=acme)
+    evaluate_objectives(now=NOW)
+    told = {
+        (one.channel, one.user.email if one.user else one.webhook.url if one.webhook else "")
+        for one in Delivery.objects.select_related("user", "webhook")
+    }
+    assert told == {
+        ("email", "olga@example.org"),
+        ("email", "ada@example.org"),
+        ("webhook", "https://hooks.example.org/acme"),
+        ("webhook", "https://hooks.example.org/ours"),
+    }
+
+
+def test_an_alert_ends_when_it_was_calm_for_five_minutes_and_that_is_told(acme: Tenant) -> None:
+    burn(acme)
+    ttft_objective(window_days=1)
+    evaluate_objectives(now=NOW)
+    pages = ObjectiveAlert.objects.filter(pair="1h-5m")
+    traffic(acme, since=NOW, until=NOW + timedelta(minutes=12))
+    evaluate_objectives(now=NOW + timedelta(minutes=6))
+    assert pages.get().calm_since is not None
+    evaluate_objectives(now=NOW + timedelta(minutes=10))
+    assert pages.get().state == "firing"
+    evaluate_objectives(now=NOW + timedelta(minutes=11, seconds=1))
+    assert pages.get().state == "resolved"
+    assert Notice.objects.filter(kind="objective_recovered").count() == 1
+
+
+def test_unanswered_pages_are_told_again_and_acknowledged_ones_are_not(acme: Tenant) -> None:
+    burn(acme, until=NOW + timedelta(hours=3), hours=4)
+    ttft_objective()
+    evaluate_objectives(now=NOW)
+    assert evaluate_objectives(now=NOW + timedelta(minutes=61)) == 2  # both pages; the ticket not within a day
+    olga = create_user(email="olga@example.org", password=None, platform_role="operator", actor=SYSTEM)
+    for alert in ObjectiveAlert.objects.all():
+        acknowledge_alert(alert.pk, actor=user_actor(olga.pk, request_id=""), now=NOW + timedelta(minutes=70))
+    assert evaluate_objectives(now=NOW + timedelta(minutes=150)) == 0
+    assert {one.acknowledged_by for one in ObjectiveAlert.objects.all()} == {olga}
+    with pytest.raises(Conflict, match="acknowledged already"):
+        acknowledge_alert(alert.pk, actor=SYSTEM, now=NOW)
+
+
+def test_a_silence_holds_back_and_what_still_burns_is_told_after_it(acme: Tenant) -> None:
+    burn(acme, until=NOW + timedelta(hours=1), hours=2)
+    objective = ttft_objective()
+    silence = create_silence(
+        objective=objective, ends_at=NOW + timedelta(hours=2), reason="load test", actor=SYSTEM, now=NOW
+    )
+    assert evaluate_objectives(now=NOW) == 0
+    assert ObjectiveAlert.objects.filter(state="firing", told_at=None).count() == 3
+    end_silence(silence.pk, actor=SYSTEM, now=NOW + timedelta(minutes=1))
+    assert evaluate_objectives(now=NOW + timedelta(minutes=2)) == 3
+    with pytest.raises(Conflict):
+        end_silence(silence.pk, actor=SYSTEM, now=NOW + timedelta(minutes=3))
+
+
+def test_silences_are_of_whoever_set_the_objective_up(acme: Tenant) -> None:
+    ours = ttft_objective(tenant=acme)
+    theirs = ttft_objective(tenant=acme, tenants_own=True)
+    until = NOW + timedelta(hours=1)
+    with pytest.raises(InvalidInput):
+        create_silence(objective=ours, tenant=acme, ends_at=until, reason="x", actor=SYSTEM, now=NOW)
+    with pytest.raises(InvalidInput):
+        create_silence(objective=theirs, ends_at=until, reason="x", actor=SYSTEM, now=NOW)
+    burn(acme)
+    create_silence(tenant=acme, ends_at=until, reason="ours is quiet", actor=SYSTEM, now=NOW)
+    evaluate_objectives(now=NOW)
+    assert {one.objective_id for one in ObjectiveAlert.objects.exclude(told_at=None)} == {ours.pk}
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [({"reason": " "}, "reason"), ({"ends_at": NOW}, "ends_at"), ({"ends_at": NOW + timedelta(days=31)}, "ends_at")],
+)
+def test_a_silence_says_why_and_ends(values: dict[str, object], field: str) -> None:
+    told: dict[str, object] = {"reason": "x", "ends_at": NOW + timedelta(hours=1), "actor": SYSTEM, "now": NOW}
+    with pytest.raises(InvalidInput) as refused:
+        create_silence(**(told | values))  # type: ignore[arg-type]  # each case breaks one
+    assert refused.value.field == field
+    assert not Silence.objects.exists()
+
+
+def test_without_traffic_nothing_begins_and_nothing_ends(acme: Tenant) -> None:
+    ttft_objective()
+    assert evaluate_objectives(now=NOW) == 0
+    assert not ObjectiveAlert.objects.exists()
+    burn(acme, until=NOW)
+    evaluate_objectives(now=NOW)
+    evaluate_objectives(now=NOW + timedelta(days=4))  # nobody asked anything since
+    assert ObjectiveAlert.objects.filter(state="firing").count() == 3
+
+
+def test_changed_and_disabled_objectives_end_their_alerts(acme: Tenant) -> None:
+    burn(acme)
+    objective = ttft_objective()
+    evaluate_objectives(now=NOW)
+    change_objective(objective.pk, actor=SYSTEM, enabled=False)
+    assert set(ObjectiveAlert.objects.values_list("state", flat=True)) == {"resolved"}
+    assert evaluate_objectives(now=NOW + timedelta(minutes=1)) == 0
+    delete_objective(objective.pk, actor=SYSTEM)
+    assert not ObjectiveAlert.objects.exists()
+    assert AuditEvent.objects.filter(action="objective.deleted").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "says"),
+    [
+        ({"threshold_seconds": 0.7}, "threshold_seconds", "0.6 s or 0.75 s"),
+        ({"threshold_seconds": 100.0}, "threshold_seconds", "60 s"),
+        ({"threshold_seconds": None}, "threshold_seconds", "within how many seconds"),
+        ({"kind": "availability"}, "threshold_seconds", "no threshold"),
+        ({"kind": "speed"}, "kind", "availability"),
+        ({"target": 1.0}, "target", "0.99"),
+        ({"window_days": 0}, "window_days", "90"),
+        ({"name": "  "}, "name", "name"),
+        ({"tier": "lead"}, "tier", "gold"),
+    ],
+)
+def test_objectives_that_make_no_sense_are_refused(values: dict[str, object], field: str, says: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        ttft_objective(**values)
+    assert refused.value.field == field
+    assert says in refused.value.message
