@@ -1,10 +1,16 @@
 """`/ws/live` from end to end: who may watch, what they get, and that they stop getting it."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from channels.db import database_sync_to_async
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import OperationalError
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.live.consumer import CLOSE_DENIED, is_same_origin
@@ -13,9 +19,10 @@ from gpupool.leases.default import close_shared_store
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import TenantRole, TenantState, User
-from tenants.services.members import remove_member
 from tenants.policies.roles import Standing
-from tests.dashboard.live.sockets import session_of, socket
+from tenants.services.members import change_member_role, remove_member
+from tests.dashboard.live.feeds import OwnersFeed, hub_with
+from tests.dashboard.live.sockets import DEADLINE, session_of, socket
 from tests.dashboard.people import person, pool, tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -44,3 +51,209 @@ async def test_operator_gets_a_keyframe_and_then_frames_in_sequence() -> None:
     assert first["figures"]["ready"] == 1
     assert first["devices"][0]["name"] == "NVIDIA H100"
     assert abs(first["at"] - timezone.now().timestamp()) < 10
+
+
+async def test_who_is_not_logged_in_is_refused_before_the_handshake_ends() -> None:
+    for key in (await database_sync_to_async(lambda: session_of(None))(), "0123456789abcdefghijklmnopqrstuv", ""):
+        async with socket(key) as page:
+            assert not page.accepted
+
+
+@pytest.mark.parametrize("origin", ["http://testserver:9999", "http://evil.example", "null", None])
+async def test_pages_of_another_origin_are_refused_before_the_handshake_ends(origin: str | None) -> None:
+    async with socket(await operator_key(), origin=origin) as page:
+        assert not page.accepted
+
+
+@pytest.mark.parametrize(
+    ("origin", "same"),
+    [
+        (b"http://gate.example:8000", True),
+        (b"https://gate.example:8000", True),
+        (b"http://gate.example:8001", False),
+        (b"http://gate.example", False),
+        (b"http://evil.example", False),
+        (b"null", False),
+        (b"", False),
+    ],
+)
+def test_origin_is_compared_with_its_port(origin: bytes, same: bool) -> None:
+    headers = [(b"host", b"gate.example:8000"), *([(b"origin", origin)] if origin else [])]
+    assert is_same_origin({"headers": headers}) is same
+
+
+async def test_members_watch_their_own_tenant_and_nothing_else() -> None:
+    def prepare() -> str:
+        tenant("bolt", bea=TenantRole.OWNER)
+        tenant("acme", ada=TenantRole.DEVELOPER)
+        return session_of(User.objects.get(email="ada@example.com"))
+
+    async with socket(await database_sync_to_async(prepare)()) as page:
+        await page.subscribe("limits", "tenant:acme", n=1)
+        assert (await page.told("subscribed"))["n"] == 1
+        assert (await page.frame())["limits"] == []
+        for n, (channel, scope, code) in enumerate(
+            [
+                ("limits", "tenant:bolt", "membership"),
+                ("limits", "tenant:nobody", "membership"),  # no other word than for one that exists
+                ("fleet", "", "role"),
+                ("limits", "", "role"),
+                ("nothing", "", "unknown"),
+            ],
+            start=2,
+        ):
+            await page.subscribe(channel, scope, n=n)
+            refusal = await page.told("error")
+            assert (refusal["n"], refusal["code"]) == (n, code)
+
+
+async def test_platform_people_watch_any_tenant() -> None:
+    await database_sync_to_async(tenant)("acme")
+    async with socket(await operator_key()) as page:
+        await page.subscribe("limits", "tenant:acme")
+        assert (await page.frame())["limits"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        '{"op":"subscribe"}',
+        '{"op":"drop","n":1}',
+        '{"op":"subscribe","n":"1","channel":"fleet","scope":""}',
+        '{"op":"subscribe","n":0,"channel":"fleet","scope":""}',
+        '{"op":"subscribe","n":256,"channel":"fleet","scope":""}',
+        '{"op":"subscribe","n":1,"channel":"fleet","scope":"a\\u0000b"}',
+        '{"op":"subscribe","n":1,"channel":"fleet","scope":"' + "x" * 200 + '"}',
+        "\ud800",
+    ],
+)
+async def test_what_is_no_message_is_answered_and_hurts_nothing(text: str) -> None:
+    async with socket(await operator_key()) as page:
+        await page.say_text(text)
+        assert (await page.told("error"))["code"] in ("bad_message", "unknown")
+        await page.subscribe("fleet")
+        assert (await page.frame())["ch"] == "fleet"
+
+
+async def test_huge_and_binary_messages_close_the_socket() -> None:
+    key = await operator_key()
+    async with socket(key) as page:
+        await page.say_text("x" * 5000)
+        assert (await page.closed())[0] == 1009
+    async with socket(key) as page:
+        await page.say_bytes(b"\x00\x01")
+        assert (await page.closed())[0] == 1009
+
+
+async def test_subscriptions_and_messages_of_a_socket_are_bounded() -> None:
+    async with socket(await operator_key()) as page:
+        for n in range(1, 18):
+            await page.subscribe("fleet", n=n)
+        assert (await page.told("error"))["code"] == "too_many"
+        for _ in range(200):
+            await page.say(op="unsubscribe", n=99)
+        assert (await page.closed())[0] == 1008
+
+
+async def test_nothing_comes_after_unsubscribing() -> None:
+    async with socket(await operator_key()) as page:
+        await page.subscribe("fleet")
+        await page.frame()
+        await page.say(op="unsubscribe", n=1)
+        await page.subscribe("fleet", n=2)
+        await page.told("subscribed")
+        assert {(await page.said())["n"] for _ in range(3)} == {2}
+
+
+LOSSES: dict[str, tuple[Callable[[User, str], object], str]] = {
+    "deactivated": (lambda user, _: services.change_person(user.pk, is_active=False, actor=SYSTEM), "signed_out"),
+    "role lowered": (lambda user, _: services.change_person(user.pk, platform_role="", actor=SYSTEM), "signed_out"),
+    "logged out": (lambda _, key: SessionStore(key).flush(), "signed_out"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_a_socket_closes_at_once_when_its_person_may_watch_no_longer(loss: str) -> None:
+    user = await database_sync_to_async(person)("olga", platform_role="operator")
+    key = await database_sync_to_async(session_of)(user)
+    lose, reason = LOSSES[loss]
+    async with socket(key) as page:
+        await page.subscribe("fleet")
+        await page.frame()
+        assert shared_hub()._people._recheck_seconds == 5.0
+        began = asyncio.get_running_loop().time()
+        await database_sync_to_async(lose)(user, key)
+        assert await page.closed() == (CLOSE_DENIED, reason)
+        assert asyncio.get_running_loop().time() - began < 3.0  # by the hint, and not by the look each 5 s
+
+
+@pytest.mark.parametrize(("loss", "reason"), [("removed", "membership"), ("suspended", "suspended"), ("role", "role")])
+async def test_a_members_socket_closes_at_once_with_the_membership(loss: str, reason: str) -> None:
+    def prepare() -> tuple[object, str]:
+        acme = tenant("acme", ada=TenantRole.ADMIN, owen=TenantRole.OWNER)
+        return acme, session_of(User.objects.get(email="ada@example.com"))
+
+    def lose() -> None:
+        ada = User.objects.get(email="ada@example.com")
+        match loss:
+            case "removed":
+                remove_member(acme, ada.pk, standing=Standing("operator", None), actor=SYSTEM)
+            case "suspended":
+                services.set_tenant_state(acme.pk, TenantState.SUSPENDED, actor=SYSTEM)
+            case _:
+                change_member_role(acme, ada.pk, "viewer", standing=Standing("operator", None), actor=SYSTEM)
+
+    acme: Any
+    acme, key = await database_sync_to_async(prepare)()
+    feed = OwnersFeed()
+    hub_with(feed)
+    async with socket(key) as page:
+        await page.subscribe("owners", "tenant:acme")
+        await page.frame()
+        await database_sync_to_async(lose)()
+        assert await page.closed() == (CLOSE_DENIED, reason)
+
+
+async def test_without_any_hint_the_next_look_finds_it() -> None:
+    hub_with(OwnersFeed(), recheck_seconds=0.05)
+    user = await database_sync_to_async(person)("olga", platform_role="operator")
+    async with socket(await database_sync_to_async(session_of)(user)) as page:
+        await page.subscribe("owners")
+        await page.frame()
+        await database_sync_to_async(lambda: User.objects.update(platform_role=""))()
+        assert await page.closed() == (CLOSE_DENIED, "role")
+
+
+async def test_lost_right_is_noticed_after_the_database_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub_with(OwnersFeed(), recheck_seconds=0.05)
+    user = await database_sync_to_async(person)("olga", platform_role="operator")
+    key = await database_sync_to_async(session_of)(user)
+    asked = threading.Event()
+
+    def away(_: object) -> None:
+        asked.set()
+        raise OperationalError("the database is away")
+
+    async with socket(key) as page:
+        await page.subscribe("owners")
+        await page.frame()
+        with monkeypatch.context() as patch:
+            patch.setattr("dashboard.live.people.read_viewers", away)
+            await asyncio.to_thread(asked.wait, DEADLINE)
+            await page.frame()  # it goes on meanwhile
+        await database_sync_to_async(lambda: User.objects.update(platform_role=""))()
+        assert await page.closed() == (CLOSE_DENIED, "role")
+
+
+async def test_a_page_whose_handshake_is_refused_can_ask_why(client: Client) -> None:
+    def ask() -> tuple[int, bytes, int, bytes]:
+        stranger = client.get(reverse("live-standing"))
+        client.force_login(person("ada"))
+        member = client.get(reverse("live-standing"))
+        return stranger.status_code, stranger.content, member.status_code, member.content
+
+    assert await database_sync_to_async(ask)() == (403, b"signed_out", 204, b"")
