@@ -3,10 +3,12 @@
 from typing import Final
 
 from dashboard.live.base import Feed
+from dashboard.live.feeds.audit import AuditFeed
 from dashboard.live.feeds.fleet import FleetFeed
+from dashboard.live.feeds.gpumem import GpumemFeed
 from dashboard.live.feeds.limits import LimitsFeed
 
-FEEDS: Final[tuple[Feed, ...]] = (FleetFeed(), LimitsFeed())
+FEEDS: Final[tuple[Feed, ...]] = (AuditFeed(), FleetFeed(), GpumemFeed(), LimitsFeed())
 
 
 def feed_named(name: str) -> Feed | None:

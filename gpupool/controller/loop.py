@@ -18,6 +18,7 @@ from gpupool import services
 from gpupool.controller.act import carry_out, unless_overtaken
 from gpupool.controller.book import BookKeeper
 from gpupool.controller.healing import keep_healing
+from gpupool.controller.memory import keep_memory
 from gpupool.controller.prober import Target, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
 from gpupool.controller.upkeep import keep_up
@@ -103,6 +104,8 @@ class Controller:
                     failed_grace_seconds=self._rules.failed_grace_seconds / 2,
                 )
                 group.create_task(upkeep, name="upkeep")
+                memory = keep_memory(fence, clock=self._clock, in_thread=_in_thread)
+                group.create_task(memory, name="memory")
         except BaseExceptionGroup as errors:
             if errors.subgroup(Superseded) is not None:
                 raise Superseded(LEADER_NAME) from errors

@@ -1,6 +1,7 @@
 """The devices' memory as it is now, for pages, frames and the history: a constant number of queries."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -16,7 +17,9 @@ from gpupool.policies.memory_tree import WHOLE_TOLD, Claim, Device, Instance, Me
 from gpupool.policies.memory_view import for_tenant
 from gpupool.reads.estimates import asked_of, estimate_asked
 from gpupool.reads.placement import owner_of
-from tenants.models import Tenant
+from gpupool.reads.quota_use import read_quota_use
+from tenants.models import Limit, Tenant
+from tenants.policies.quota import POOLED
 
 STALE: Final = timedelta(seconds=30)
 """Without a report for so long, nothing that a device said of its use counts any more."""
@@ -33,6 +36,17 @@ _OF_INSTANCE: Final = (
     "state", "engine", "version__device_kind", "pid", "device_bytes", "memory_rss_bytes", "weights_bytes",
     "kv_capacity_bytes", "kv_used", "adapters_bytes", "compute_bytes", "version_id",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TenantQuota:
+    """One of a tenant's limits on GPUs or their memory. `used_bytes`: in use now; None: not all processes tell."""
+
+    metric: str  # gpus, gpu_memory
+    model: str  # that it counts alone; empty: all
+    amount: int
+    held: int
+    used_bytes: int | None
 
 
 def read_tree(*, now: datetime, node_id: UUID | None = None) -> MemoryTree:
@@ -75,10 +89,10 @@ def _read(nodes: Iterable[Any], devices: Any, claims: Any, *, now: datetime, sco
         for row in _worth_showing(found, {one.device_id for one in held})
         if row[1] in by_node
     ]
-    owners = {one.tenant_id for one in instances.values()} | {one.tenant_id for one in held}
+    every = [*(one.tenant_id for one in instances.values()), *(one.tenant_id for one in held)]
+    owners = {tenant_id for tenant_id in every if tenant_id is not None}
     who = {
-        pk: Who(slug, name)
-        for pk, slug, name in Tenant.objects.filter(pk__in=owners - {None}).values_list("pk", "slug", "name")
+        pk: Who(slug, name) for pk, slug, name in Tenant.objects.filter(pk__in=owners).values_list("pk", "slug", "name")
     }
     label = next(iter(by_node.values()))[0] if scope.startswith("node:") else ""
     return build_tree(shown, held, instances, who, scope=scope, label=label)
@@ -204,3 +218,18 @@ def _instance(
         adapters=adapters,
         compute=compute,
     )
+
+
+def read_tenant_quotas(tenant: Tenant, *, now: datetime) -> list[TenantQuota]:
+    """What its own limits let it hold of GPUs, what it holds, and what of that its processes have in use now.
+
+    Limits of others that count it too are left out: their sums tell of those others.
+    """
+    own = set(Limit.objects.filter(tenant=tenant, metric__in=POOLED, key__isnull=True).values_list("pk", flat=True))
+    if not own:
+        return []
+    return [
+        TenantQuota(use.quota.metric, use.quota.model, use.quota.amount, use.held, use.used_bytes)
+        for use in read_quota_use(now)
+        if use.quota.quota_id in own
+    ]

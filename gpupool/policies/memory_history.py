@@ -1,0 +1,102 @@
+"""A device's memory over time: what is kept of it each minute, and the series that are made of that."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from gpupool.policies.memory_tree import SEGMENTS, MemoryTree
+from gpupool.policies.memory_view import gpus_of
+
+Parts = Mapping[str, Mapping[str, int]]
+"""MiB by segment, by the id of the tenant (or `shared`), with what it has claimed; under "" what is no instance's."""
+
+CLAIMED: Final = "claimed"
+
+RANGES: Final[Mapping[str, tuple[timedelta, timedelta]]] = {
+    "15m": (timedelta(minutes=15), timedelta(minutes=1)),
+    "1h": (timedelta(hours=1), timedelta(minutes=1)),
+    "6h": (timedelta(hours=6), timedelta(minutes=2)),
+    "24h": (timedelta(hours=24), timedelta(minutes=5)),
+}
+"""How far back, and in what steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One device at one minute."""
+
+    device_id: str
+    size_mib: int | None
+    parts: Parts
+
+
+def samples_of(tree: MemoryTree) -> Iterator[Sample]:
+    """What is kept of each device."""
+    for gpu in gpus_of(tree):
+        parts: dict[str, dict[str, int]] = {}
+        tenant, ordinal = "", gpu.first
+        for at in gpu.nodes:
+            parent, kind, key, _, extra = tree.nodes[at]
+            if kind == "tenant":
+                tenant = key
+            elif kind == "instance":
+                own = parts.setdefault(tenant, {})
+                own[CLAIMED] = own.get(CLAIMED, 0) + int(extra.get("claimed", 0))
+            else:
+                own = parts.setdefault("" if parent == gpu.at else tenant, {})
+                own[extra["seg"]] = own.get(extra["seg"], 0) + tree.values[ordinal]
+                ordinal += 1
+        _, _, key, _, extra = tree.nodes[gpu.at]
+        yield Sample(key, extra.get("size"), parts)
+
+
+def shown_to(tenant_id: str | None, sample: Sample) -> dict[str, int] | None:
+    """MiB by segment: of everything, or as one tenant may see it. None where it had nothing there."""
+    sums: dict[str, int] = {}
+    if tenant_id is None:
+        for part in sample.parts.values():
+            for name, mib in part.items():
+                if name != CLAIMED:
+                    sums[name] = sums.get(name, 0) + mib
+        return sums
+    own = sample.parts.get(tenant_id)
+    if own is None:
+        return None
+    sums = {name: mib for name, mib in own.items() if name not in (CLAIMED, "unused")}
+    sums["unused"] = max(0, own.get(CLAIMED, 0) - sum(sums.values()))
+    mine = sum(sums.values())
+    sums["reserved"] = sum(part.get(CLAIMED, 0) for key, part in sample.parts.items() if key not in ("", tenant_id))
+    if sample.size_mib is not None:
+        sums["free"] = max(0, sample.size_mib - mine - sums["reserved"])
+    return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """MiB by segment, step by step from `start`; None where nothing was kept."""
+
+    start: datetime
+    step: timedelta
+    values: Mapping[str, list[int | None]]
+
+
+def series_of(
+    samples: Iterable[tuple[datetime, Mapping[str, int] | None]], *, start: datetime, step: timedelta, steps: int
+) -> Series:
+    """The mean of each step; segments in the order in which they are stacked."""
+    sums: list[dict[str, int]] = [{} for _ in range(steps)]
+    counts = [0] * steps
+    for at, parts in samples:
+        place = (at - start) // step
+        if parts is None or not 0 <= place < steps:
+            continue
+        counts[place] += 1
+        for name, mib in parts.items():
+            sums[place][name] = sums[place].get(name, 0) + mib
+    names = [name for name in SEGMENTS if any(name in one for one in sums)]
+    values: dict[str, list[Any]] = {
+        name: [round(one.get(name, 0) / count) if count else None for one, count in zip(sums, counts, strict=True)]
+        for name in names
+    }
+    return Series(start, step, values)
