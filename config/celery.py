@@ -73,6 +73,7 @@ app.conf.update(
             "options": {"expires": 5.0},
         },
         "prune-exports": {"task": "dashboard.tasks.prune_exports", "schedule": 3600.0},
+        "mark-batch": {"task": "core.tasks.mark_batch", "schedule": 30.0, "options": {"expires": 30.0}},
         "prune-changes": {"task": "core.tasks.prune_changes", "schedule": 600.0},
     },
 )

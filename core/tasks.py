@@ -1,9 +1,23 @@
 """Celery's view of this app: one service each, safe to run twice."""
 
+import time
+from typing import Final
+
 from celery import shared_task
+from django.core.cache import cache
 
 from core import epochs
 from core.api import idempotency
+
+BATCH_MARK: Final = "batch:alive"
+"""Where it stands in the cache when beat last sent, and a worker did, a task (seconds since the epoch)."""
+_MARK_SECONDS: Final = 3600
+
+
+@shared_task(name="core.tasks.mark_batch")
+def mark_batch() -> None:
+    """Leave word that batch work is done: both beat and a worker are needed for it."""
+    cache.set(BATCH_MARK, time.time(), _MARK_SECONDS)
 
 
 @shared_task(name="core.tasks.prune_changes")

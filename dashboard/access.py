@@ -10,11 +10,12 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django_htmx.middleware import HtmxDetails
 
+from dashboard.viewing import CLOSED, Viewing, viewing_in
 from tenants import selectors
 from tenants.models import Tenant, TenantState, User
 from tenants.policies.roles import Action, Object, Standing, may
@@ -25,11 +26,16 @@ Rest = ParamSpec("Rest")
 
 @dataclass(frozen=True, slots=True)
 class PortalAccess:
-    """What the person behind a request may do in one tenant."""
+    """What the person behind a request may do in one tenant.
+
+    While an operator looks as a member, `user` and `role` are the member's, so that pages show what the member sees;
+    writes are refused before any page hears of them (dashboard.viewing).
+    """
 
     user: User
     tenant: Tenant
     role: str | None  # None: a platform role looks in
+    viewing: Viewing | None = None  # an operator looks as `user`
 
     @property
     def standing(self) -> Standing:
@@ -37,6 +43,8 @@ class PortalAccess:
 
     def may(self, action: Action, on: Object) -> bool:
         """Whether they may do `action` to the tenant's `on`."""
+        if self.viewing is not None and on in CLOSED:
+            return False  # content is no platform role's to read, by whomever's eyes
         return may(
             action,
             on,
@@ -120,8 +128,11 @@ def console_page(
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
-        if not signed_in(request).may_read_platform:
+        user, viewing = signed_in(request), viewing_in(request)
+        if not user.may_read_platform:
             raise PermissionDenied
+        if viewing is not None:
+            return render(request, "viewing_refused.html", {"viewing": viewing}, status=403)
         return view(request, *args, **kwargs)
 
     return _for_people(guarded)
@@ -130,16 +141,20 @@ def console_page(
 def portal_page(
     view: Callable[Concatenate[HttpRequest, PortalAccess, Rest], HttpResponseBase],
 ) -> Callable[..., HttpResponseBase]:
-    """For members of the tenant in the address and for platform roles; times are shown in the tenant's zone."""
+    """For members of the tenant in the address and for platform roles; times are shown in the tenant's zone.
+
+    Who looks as a member reaches what that member reaches, and no more.
+    """
 
     @wraps(view)
     def guarded(request: HttpRequest, /, slug: str, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
-        user = signed_in(request)
+        viewing = viewing_in(request)
+        user = signed_in(request) if viewing is None else viewing.member
         try:
             tenant = selectors.get_tenant_for(user, slug)
         except Tenant.DoesNotExist as error:
             raise Http404 from error
-        access = PortalAccess(user, tenant, selectors.get_role(user, tenant))
+        access = PortalAccess(user, tenant, selectors.get_role(user, tenant), viewing)
         request.portal = access  # type: ignore[attr-defined]  # read back by portal_of alone
         with timezone.override(ZoneInfo(tenant.time_zone)):
             try:

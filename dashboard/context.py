@@ -12,6 +12,7 @@ from dashboard import labels
 from dashboard.access import portal_of
 from dashboard.navigation import Group, account_groups, console_groups, portal_groups
 from dashboard.strings import script_strings
+from dashboard.viewing import Viewing, viewing_in
 from gpupool.reads.nodes import simulated_nodes
 from tenants import selectors
 from tenants.models import Tenant, User
@@ -36,6 +37,7 @@ class Shell:
     role: str = ""
     may_read_platform: bool = False
     palette: str = ""  # where the command palette asks; "": there is none
+    viewing: Viewing | None = None  # an operator looks as a member: every page says so
     simulated: str = ""  # all, some: nodes are made up, and every page of the console says so
     strings: Mapping[str, object] = field(default_factory=dict)
 
@@ -51,7 +53,9 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
         return {"shell": Shell(strings=script_strings())}
     view_name = request.resolver_match.view_name if request.resolver_match else ""
     platform_role = str(labels.PLATFORM_ROLES.get(user.platform_role, ""))
-    access = portal_of(request)
+    access, viewing = portal_of(request), viewing_in(request)
+    if viewing is not None and access is not None:
+        user = viewing.member
     if access is not None:
         return {
             "shell": Shell(
@@ -68,21 +72,24 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
                 user_name=str(user),
                 role=f"{access.tenant.name} · {labels.word('role', access.role)}" if access.role else platform_role,
                 may_read_platform=user.may_read_platform,
+                viewing=viewing,
                 strings=script_strings(),
             )
         }
+    reads_platform = user.may_read_platform and viewing is None
     return {
         "shell": Shell(
             home=reverse("home"),
-            palette=reverse("console-palette") if user.may_read_platform else "",
-            area_name=_("Console") if user.may_read_platform else "",
+            palette=reverse("console-palette") if reads_platform else "",
+            area_name=_("Console") if reads_platform else "",
             groups=console_groups(view_name=view_name, superuser=user.is_superuser)
-            if user.may_read_platform
+            if reads_platform
             else account_groups(),
             user_name=str(user),
             role=platform_role,
-            may_read_platform=user.may_read_platform,
-            simulated=simulated_nodes() if user.may_read_platform else "",
+            may_read_platform=reads_platform,
+            viewing=viewing,
+            simulated=simulated_nodes() if reads_platform else "",
             strings=script_strings(),
         )
     }

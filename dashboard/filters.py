@@ -19,3 +19,8 @@ def row_before(request: HttpRequest) -> UUID | None:
         return UUID(request.GET.get("before", ""))
     except ValueError:
         return None
+
+
+def tenant_slug(request: HttpRequest) -> str:
+    """The tenant in `?tenant=` whose rows alone a list of all tenants shows; "" for all."""
+    return request.GET.get("tenant", "").replace("\x00", "").strip()[:63]

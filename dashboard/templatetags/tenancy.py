@@ -7,6 +7,7 @@ from django import template
 from django.conf import settings
 from django.utils.translation import get_language, gettext
 
+from dashboard import labels
 from dashboard.templatetags.gatehouse import bytes_text, count
 from tenants.models import Metric, Notice
 from tenants.policies.money import amount_of
@@ -61,3 +62,9 @@ def notice_subject(notice: Notice) -> str:
     except ValueError:
         return notice.kind  # of a later version
     return notice_text(kind, notice.payload, get_language() or "en").subject
+
+
+@register.filter
+def platform_role(role: str) -> str:
+    """A platform role in the reader's language; a dash for none."""
+    return str(labels.PLATFORM_ROLES.get(role, role)) if role else "–"

@@ -1,0 +1,43 @@
+"""The channel `audit`: who changed what, a second after it was done."""
+
+from datetime import datetime
+from typing import Final
+
+from dashboard.live.base import Encoder, Gone, Viewer, tenant_of
+from dashboard.live.encoders import Tail, TailEncoder
+from dashboard.reads.audit import audit_rows
+from tenants.models import AuditEvent, Tenant
+from tenants.policies.roles import Object
+
+NEWEST: Final = 50
+"""Rows that whoever begins to watch gets, and the most that a second may bring without a gap."""
+
+
+class AuditFeed:
+    """Scope: none (the whole platform), or `tenant:SLUG`."""
+
+    name: str = "audit"
+    period_seconds: float = 1.0
+
+    def may_watch(self, viewer: Viewer, scope: str) -> bool:
+        """Who may look at the log of the platform, or of the tenant."""
+        if scope == "":
+            return viewer.may_view(Object.PLATFORM_AUDIT)
+        slug = tenant_of(scope)
+        return slug is not None and viewer.may_view(Object.TENANT_AUDIT, tenant=slug)
+
+    def read(self, scope: str, *, now: datetime) -> object:
+        """Five queries at most. Raises Gone for a tenant that is gone."""
+        rows = AuditEvent.objects.order_by("-pk")
+        slug = tenant_of(scope)
+        if slug is not None:
+            tenant_id = Tenant.objects.filter(slug=slug).values_list("pk", flat=True).first()
+            if tenant_id is None:
+                raise Gone
+            rows = rows.filter(tenant_id=tenant_id)
+        told = audit_rows(rows[:NEWEST])
+        return Tail([(row.id, row) for row in reversed(told)])
+
+    def encoder(self) -> Encoder:
+        """What came since; rows never change."""
+        return TailEncoder("audit", "audit.v1")

@@ -1,0 +1,1 @@
+"""Pure decisions of pages: data in, decision out."""
