@@ -41,7 +41,7 @@ def test_a_long_list_is_written_by_a_worker_and_fetched_by_who_asked(operator: C
     assert (asked.state, asked.rows) == (ExportState.READY, 3)
     answer = operator.get(f"/exports/{asked.pk}/file/")
     lines = answer.getvalue().decode().splitlines()
-    assert [line.split(",")[0] for line in lines[1:]] == ["ace", "acme", "acre"]
+    assert [line.split(",")[0] for line in lines[1:]] == ["Ace", "Acme", "Acre"]
     assert AuditEvent.objects.filter(action="export.requested").exists()
 
 

@@ -1,0 +1,113 @@
+"""Pages of lists cost the same number of queries however much there is, and little time at a million rows."""
+
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import Final
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tests.dashboard.people import person
+from tests.scale.crowd import LARGE, MIDDLE, SMALL, fill
+
+CONSOLE: Final = (
+    "/console/overview/",
+    "/console/tenants/",
+    "/console/tenants/?sort=-name",
+    "/console/tenants/?q=crowd-7",
+    "/console/tenants/{slug}/",
+    "/console/keys/",
+    "/console/keys/?q=key-77",
+    "/console/keys/?sort=name",
+    "/console/quotas/",
+    "/console/prices/",
+    "/console/approvals/",
+    "/console/people/",
+    "/console/audit/",
+    "/console/audit/?action=tenant.suspended",
+    "/console/requests/",
+    "/console/requests/?outcome=failed",
+    "/console/requests/?model=model-3&range=7d",
+    "/console/instances/",
+    "/console/models/",
+    "/console/nodes/",
+    "/console/reservations/",
+    "/console/slo/",
+)
+PORTAL: Final = (
+    "/t/{slug}/",
+    "/t/{slug}/keys/",
+    "/t/{slug}/keys/?q=key-77",
+    "/t/{slug}/keys/?sort=name",
+    "/t/{slug}/usage/?range=30d",
+    "/t/{slug}/usage/?range=24h",
+    "/t/{slug}/usage/?range=30d&group=key",
+    "/t/{slug}/limits/",
+    "/t/{slug}/models/",
+    "/t/{slug}/requests/",
+    "/t/{slug}/requests/?outcome=failed&range=30d",
+    "/t/{slug}/members/",
+    "/t/{slug}/billing/",
+    "/t/{slug}/capacity/",
+    "/t/{slug}/slo/",
+    "/t/{slug}/palette/?q=key-7",
+)
+PAGES: Final = CONSOLE + PORTAL
+BAR_SECONDS: Final = 0.2
+
+
+@pytest.fixture
+def olga(client: Client) -> Client:
+    client.force_login(person("olga", platform_role="superuser"))
+    return client
+
+
+def counted(client: Client, slug: str) -> Iterator[tuple[str, int]]:
+    """(page, its queries), the second time, when what is kept for a while is there."""
+    for page in PAGES:
+        address = page.format(slug=slug)
+        assert client.get(address).status_code == 200, address
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            client.get(address)
+        yield page, len(queries)
+
+
+@pytest.mark.django_db
+@pytest.mark.slow
+@pytest.mark.shows("U2")
+def test_no_page_asks_more_queries_of_more_rows(olga: Client) -> None:
+    now = timezone.now()
+    first = fill(SMALL, now=now)
+    few = dict(counted(olga, first.slug))
+    first.api_keys.all().delete()
+    connection.cursor().execute("DELETE FROM tenants_usagerecord; UPDATE tenants_tenant SET slug = 'old-' || slug")
+    second = fill(MIDDLE, now=now)
+    many = dict(counted(olga, second.slug))
+    assert {page: (few[page], many[page]) for page in PAGES if many[page] > few[page] + 3} == {}
+    assert {page: number for page, number in many.items() if number > 40} == {}
+
+
+@pytest.mark.django_db
+@pytest.mark.drill
+@pytest.mark.shows("U1", "U2")
+def test_every_list_is_quick_at_a_million_rows(olga: Client) -> None:
+    busiest = fill(LARGE, now=timezone.now())
+    took: dict[str, float] = {}
+    for page in PAGES:
+        address = page.format(slug=busiest.slug)
+        assert olga.get(address).status_code == 200, address
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            olga.get(address)
+            times.append(time.perf_counter() - began)
+        took[page] = median(times)
+    for page, seconds in sorted(took.items(), key=lambda one: -one[1]):
+        print(f"{seconds * 1000:7.1f} ms  {page}")  # what the drill is for
+    assert {page: seconds for page, seconds in took.items() if seconds > BAR_SECONDS} == {}
