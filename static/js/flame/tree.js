@@ -45,7 +45,7 @@ export class Tree {
     this.extra = new Array(count);
     const segments = [];
     frame.nodes.forEach(([parent, kind, id, label, extra], place) => {
-      this.parent[place] = parent;
+      this.parent[place] = frame.up ? place - parent : parent; // what comes packed counts back from the node itself
       this.kind[place] = KINDS.indexOf(kind);
       this.ids[place] = id;
       this.extra[place] = extra ?? {};

@@ -21,6 +21,8 @@ class Decoder:
     def feed(self, payload: bytes) -> None:
         if payload[0] == 0:
             self.frame = msgspec.json.decode(zlib.decompress(payload[1:], -15))
+            if self.frame.get("up"):
+                self.frame["nodes"] = [[at - node[0], *node[1:]] for at, node in enumerate(self.frame["nodes"])]
             self.values = list(self.frame["values"])
             self.seq, self.at = self.frame["seq"], self.frame["at"]
             return
