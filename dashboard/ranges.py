@@ -32,6 +32,7 @@ class TimeRange:
     name: str
     choices: Sequence[str]
     zones: Sequence[str]
+    kept: Sequence[tuple[str, str]] = ()  # what else stands in the address, for the form of dates
 
     @property
     def spans(self) -> list[tuple[str, str | Promise]]:
@@ -54,14 +55,22 @@ def read_range(
     """
     zone = zone_of(request.GET.get("zone", ""), default=home_zone)
     zones = list(dict.fromkeys([home_zone, "UTC", zone.key]))
+    kept = [
+        (key, value)
+        for key, values in request.GET.lists()
+        if key not in ("range", "from", "to", "zone", "after", "count", "format")
+        for value in values
+    ]
     since, until = _moment(request.GET.get("from", ""), zone), _moment(request.GET.get("to", ""), zone)
     if since is not None and (until is None or since < until):
         end = min(until or now, now) if since < now else since + timedelta(minutes=1)
         begin = max(since, end - longest)
-        return TimeRange(since=begin, until=end, zone=zone, name="", choices=choices, zones=zones)
+        return TimeRange(since=begin, until=end, zone=zone, name="", choices=choices, zones=zones, kept=kept)
     wanted = request.GET.get("range", "")
     name = wanted if wanted in choices else default
-    return TimeRange(since=now - SPANS[name][0], until=now, zone=zone, name=name, choices=choices, zones=zones)
+    return TimeRange(
+        since=now - SPANS[name][0], until=now, zone=zone, name=name, choices=choices, zones=zones, kept=kept
+    )
 
 
 def zone_of(name: str, *, default: str) -> ZoneInfo:
