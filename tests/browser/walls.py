@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dashboard.live.gpumem_codec import GpumemEncoder, frame_of
+from dashboard.live.gpumem_codec import GpumemEncoder
+from gpupool.policies.memory_wire import frame_of
 from tests.dashboard.live.memory_examples import MovingFleet
 
 if TYPE_CHECKING:

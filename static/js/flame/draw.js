@@ -6,36 +6,45 @@ import { memory, percent, segmentWord } from "./words.js";
 const PADDING = 5;
 const LEAST_LABEL = 24;
 const DIMMED = 0.2;
+const MOST_TEXTS = 20000;
 
 // Texts cut to a width, each measured once a font.
 class Fitter {
-  #widths = new Map();
-  #cut = new Map();
+  #fonts = new Map();
 
   clear() {
-    this.#widths.clear();
-    this.#cut.clear();
+    this.#fonts.clear();
   }
 
-  width(context, text) {
-    const key = context.font + text;
-    let found = this.#widths.get(key);
+  #of(font) {
+    let found = this.#fonts.get(font);
+    if (!found) {
+      found = { widths: new Map(), cut: new Map() };
+      this.#fonts.set(font, found);
+    }
+    return found;
+  }
+
+  // `context` has that font.
+  width(context, font, text) {
+    const { widths } = this.#of(font);
+    let found = widths.get(text);
     if (found === undefined) {
-      if (this.#widths.size > 20000) this.#widths.clear();
+      if (widths.size > MOST_TEXTS) widths.clear();
       found = context.measureText(text).width;
-      this.#widths.set(key, found);
+      widths.set(text, found);
     }
     return found;
   }
 
   // The text, or as much of it as fits with an ellipsis; "" where nothing of use does.
-  fit(context, text, room) {
-    if (this.width(context, text) <= room) return text;
-    const whole = Math.floor(room);
-    const key = `${context.font}${whole}|${text}`;
-    let found = this.#cut.get(key);
+  fit(context, font, text, room) {
+    if (this.width(context, font, text) <= room) return text;
+    const { cut } = this.#of(font);
+    const key = `${room}|${text}`;
+    let found = cut.get(key);
     if (found === undefined) {
-      if (this.#cut.size > 20000) this.#cut.clear();
+      if (cut.size > MOST_TEXTS) cut.clear();
       let low = 0;
       let high = text.length - 1;
       while (low < high) {
@@ -44,14 +53,18 @@ class Fitter {
         else high = middle - 1;
       }
       found = low < 2 ? "" : `${text.slice(0, low).trimEnd()}…`;
-      this.#cut.set(key, found);
+      cut.set(key, found);
     }
     return found;
   }
 }
 
 const fitter = new Fitter();
-document.fonts?.addEventListener?.("loadingdone", () => fitter.clear());
+let fontsLoaded = 0;
+document.fonts?.addEventListener?.("loadingdone", () => {
+  fontsLoaded += 1;
+  fitter.clear();
+});
 
 export class Painter {
   // `context` is in CSS pixels; `scale` is how many of its own it has to each.
@@ -65,6 +78,9 @@ export class Painter {
       pattern.setTransform(new DOMMatrix().scale(1 / scale));
       return pattern;
     });
+    this.font = "";
+    this.labels = []; // by place: what was written last, and for which room and size
+    this.fontsLoaded = fontsLoaded;
     this.runs = Array.from({ length: 6 }, () => ({ from: 0, to: -1, widest: 0, fill: null, alpha: 1 }));
   }
 
@@ -79,6 +95,8 @@ export class Painter {
     const { top } = band;
     const bottom = top + plan.bandHeight;
     context.clearRect(0, top, scene.width, plan.bandHeight);
+    context.textBaseline = "middle";
+    if (this.fontsLoaded !== fontsLoaded) [this.labels, this.fontsLoaded] = [[], fontsLoaded];
     for (const run of runs) run.to = -1;
     for (const place of plan.crown) {
       this.#box(scene, place, 0, scene.width, top + plan.rowTop(place), top + plan.rowBottom(place), 1);
@@ -161,22 +179,39 @@ export class Painter {
   #label(scene, place, left, width, top, height) {
     const { context, palette } = this;
     const { tree } = scene.plan;
-    const kind = tree.kind[place];
     const size = height < 13 ? 9.5 : height < 24 ? 11 : 12;
-    context.font = `${kind <= TENANT ? 600 : 500} ${size}px ${palette.font}`;
-    context.textBaseline = "middle";
+    const font = `${tree.kind[place] <= TENANT ? 600 : 500} ${size}px ${palette.font}`;
+    if (font !== this.font) {
+      context.font = font;
+      this.font = font;
+    }
+    const room = Math.floor(width) - 2 * PADDING + 2;
+    let label = this.labels[place];
+    if (!label || label.room !== room || label.size !== tree.sum[place] || label.used !== tree.used[place] || label.font !== font) {
+      label = this.#write(tree, place, room, font);
+      this.labels[place] = label;
+    }
+    if (label.text === "") return;
     context.fillStyle = palette.styles[scene.styles[place]].text;
-    const room = width - 2 * PADDING + 2;
-    let name = kind === SEGMENT ? segmentWord(SEGMENTS[tree.seg[place]]) : tree.short[place];
+    const middle = top + height / 2 + 0.5;
+    context.fillText(label.text, left + PADDING - 1, middle);
+    if (label.more) context.fillText(label.more, left + PADDING - 1 + label.at, middle);
+  }
+
+  // What is written in a rectangle: its name, and where there is room its size.
+  #write(tree, place, room, font) {
+    const { context } = this;
+    const kind = tree.kind[place];
+    let name = tree.short[place];
+    if (kind === SEGMENT) name = segmentWord(SEGMENTS[tree.seg[place]]);
+    else if (kind === INSTANCE) name = tree.extra[place].model ?? name;
+    const label = { room, font, size: tree.sum[place], used: tree.used[place], text: "", more: "", at: 0 };
+    label.text = fitter.fit(context, font, name, room);
+    if (label.text !== name) return label;
     let more = memory(tree.sum[place]);
     if (kind === GPU) more = tree.size[place] > 0 ? percent(tree.used[place] / tree.size[place], 0) : "";
-    if (kind === INSTANCE) name = tree.extra[place].model ?? name;
-    const text = fitter.fit(context, name, room);
-    if (text === "") return;
-    const middle = top + height / 2 + 0.5;
-    context.fillText(text, left + PADDING - 1, middle);
-    if (text !== name || more === "") return;
-    const used = fitter.width(context, text) + 7;
-    if (room - used >= fitter.width(context, more)) context.fillText(more, left + PADDING - 1 + used, middle);
+    label.at = fitter.width(context, font, name) + 7;
+    if (more && room - label.at >= fitter.width(context, font, more)) label.more = more;
+    return label;
   }
 }

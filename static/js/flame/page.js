@@ -274,7 +274,7 @@ function followDevice() {
   const { tree, scope } = now;
   let gpu = tree.ancestor(scope, GPU);
   if (gpu < 0) {
-    const known = history.device && tree.find(`gpu:${history.device}`);
+    const known = history.device ? tree.find(`gpu:${history.device}`) : -1;
     if (known >= scope && known < tree.end[scope]) gpu = known;
   }
   for (let place = scope, most = -1; gpu < 0 && place < tree.end[scope]; place++) {

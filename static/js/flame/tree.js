@@ -164,8 +164,14 @@ export class Tree {
 
   // Share of an instance's KV cache in use; null where nobody tells.
   kvShare(place) {
-    const found = this.totals(place);
-    const whole = found[KV_USED] + found[KV_FREE];
-    return whole > 0 ? found[KV_USED] / whole : (this.extra[place].kv ?? null);
+    const last = this.firstSegment[this.end[place]];
+    let used = 0;
+    let free = 0;
+    for (let ordinal = this.firstSegment[place]; ordinal < last; ordinal++) {
+      const seg = this.seg[this.segments[ordinal]];
+      if (seg === KV_USED) used += this.values[ordinal];
+      else if (seg === KV_FREE) free += this.values[ordinal];
+    }
+    return used + free > 0 ? used / (used + free) : (this.extra[place].kv ?? null);
   }
 }

@@ -1,5 +1,4 @@
 // The wall's words in the reader's language (dashboard/charts/flame.py), and figures as text.
-import { number } from "../format.js";
 import { fill } from "../words.js";
 
 const node = document.getElementById("flame-strings");
@@ -8,6 +7,19 @@ export const said = node ? JSON.parse(node.textContent) : { kinds: {}, segments:
 export const say = (name, values = {}) => fill(said[name] ?? name, values);
 export const kindWord = (kind) => said.kinds[kind] ?? kind;
 export const segmentWord = (segment) => said.segments[segment] ?? segment;
+
+const formats = new Map();
+
+// Making a format takes longer than drawing a band does.
+function number(value, decimals) {
+  let format = formats.get(decimals);
+  if (!format) {
+    const options = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+    format = new Intl.NumberFormat(document.documentElement.lang, options);
+    formats.set(decimals, format);
+  }
+  return format.format(value);
+}
 
 const UNITS = ["MiB", "GiB", "TiB", "PiB"];
 
@@ -37,12 +49,17 @@ export function memoryParts(mib, whole = mib) {
 export const percent = (share, decimals = 1) => `${number(share * 100, decimals)} %`;
 
 const zone = () => said.zone || "UTC";
-const format = (options) => new Intl.DateTimeFormat(document.documentElement.lang, { ...options, timeZone: zone() });
 let clockFormat = null;
 
 // The time of day in the page's zone; `at` in milliseconds.
 export function clock(at) {
-  clockFormat ??= format({ hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  clockFormat ??= new Intl.DateTimeFormat(document.documentElement.lang, {
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    hourCycle: "h23",
+    timeZone: zone(),
+  });
   return clockFormat.format(at);
 }
 
