@@ -55,18 +55,28 @@ def may_view_as(user: User) -> bool:
 
 
 def viewing_of(user: User, session: Mapping[str, Any], *, now: datetime) -> Viewing | None:
-    """What a session says, if it may still be. None without any; websockets ask this too. One query at most."""
-    told = session.get(SESSION_KEY)
-    if not isinstance(told, dict) or not may_view_as(user):
-        return None
+    """What a session says, if it may still be. None without any; One query at most."""
+    return viewings_of({"": (user, session.get(SESSION_KEY))}, now=now).get("")
+
+
+def viewings_of(told: Mapping[str, tuple[User, object]], *, now: datetime) -> dict[str, Viewing]:
+    """The same of many sessions at once: by any key, whose session it is and what it says. One query at most."""
+    wanted = {key: (user, _read(said)) for key, (user, said) in told.items() if said and may_view_as(user)}
+    alive = {key: (user, said) for key, (user, said) in wanted.items() if said is not None and now < said[1]}
+    if not alive:
+        return {}
+    ids = {said[0] for _, said in alive.values()}
+    members = Membership.objects.select_related("user", "tenant").filter(pk__in=ids, user__is_active=True)
+    found = {one.pk: one for one in members}
+    return {key: Viewing(user.pk, found[said[0]], said[1]) for key, (user, said) in alive.items() if said[0] in found}
+
+
+def _read(said: object) -> tuple[UUID, datetime] | None:
+    """Whose eyes, and until when; None for what makes no sense."""
     try:
-        membership_id, until = UUID(told["membership"]), datetime.fromisoformat(told["until"])
+        return UUID(said["membership"]), datetime.fromisoformat(said["until"])  # type: ignore[index]  # it may be no dict
     except (KeyError, TypeError, ValueError):
         return None
-    if now >= until:
-        return None
-    found = Membership.objects.select_related("user", "tenant").filter(pk=membership_id, user__is_active=True).first()
-    return None if found is None else Viewing(user.pk, found, until)
 
 
 def viewing_in(request: HttpRequest) -> Viewing | None:
@@ -87,7 +97,8 @@ def end(request: HttpRequest, *, why: str) -> Tenant | None:
     told = request.session.pop(SESSION_KEY, None)
     if not isinstance(told, dict) or not isinstance(request.user, User):
         return None
-    membership = Membership.objects.select_related("tenant").filter(pk=told.get("membership")).first()
+    said = _read(told)
+    membership = Membership.objects.select_related("tenant").filter(pk=said[0]).first() if said else None
     if membership is None:  # the member left meanwhile: their removal is in the log
         return None
     end_viewing(membership, actor=user_actor(request.user.pk), why=why)

@@ -18,6 +18,7 @@ from dashboard.views.console import (
 
 patterns: list[URLPattern] = [
     path("console/overview/", overview.page, name="console-overview"),
+    path("console/overview/attention/", overview.attention, name="console-overview-attention"),
     path("console/tenants/", tenants.page, name="console-tenants"),
     path("console/tenants/new/", tenants.create, name="console-tenant-new"),  # before the tenant that is called so
     path("console/tenants/<slug:slug>/", tenants.one, name="console-tenant"),

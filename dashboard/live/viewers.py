@@ -14,6 +14,8 @@ from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from dashboard.live.base import Viewer, tenant_of
+from dashboard.viewing import SESSION_KEY as VIEW_AS
+from dashboard.viewing import viewings_of
 from tenants.models import Membership, TenantState, User
 from tenants.policies.second_factor import is_required
 
@@ -32,7 +34,10 @@ class Ended:
 
 
 def read_viewers(session_keys: Collection[str]) -> Mapping[str, Viewer | Ended]:
-    """What each session's person may do now. At most four queries; asks the rows, not what was seen at connect."""
+    """What each session's person may do now. At most six queries; asks the rows, not what was seen at connect.
+
+    Who looks as a member watches what that member may, and nothing else.
+    """
     users_of = _users_of_sessions(session_keys)
     users = {
         str(user.pk): user
@@ -57,6 +62,19 @@ def read_viewers(session_keys: Collection[str]) -> Mapping[str, Viewer | Ended]:
                 roles=roles[claim.user_id],
                 suspended=frozenset(suspended[claim.user_id]),
             )
+    said = {key: (users[claim.user_id], claim.view_as) for key, claim in users_of.items() if claim.user_id in users}
+    viewings = viewings_of(said, now=timezone.now())
+    members = {str(one.member.pk): one.member for one in viewings.values()}
+    roles, suspended = _memberships(members) if members else ({}, {})
+    for key, viewing in viewings.items():
+        if isinstance(viewers.get(key), Viewer):
+            member = str(viewing.member.pk)
+            viewers[key] = Viewer(
+                user_id=viewing.member.pk,
+                platform_role=viewing.member.active_platform_role,
+                roles=roles[member],
+                suspended=frozenset(suspended[member]),
+            )
     return viewers
 
 
@@ -74,6 +92,7 @@ class _Claim:
 
     user_id: str
     auth_hash: str
+    view_as: object = None  # see dashboard.viewing
 
 
 def _users_of_sessions(session_keys: Collection[str]) -> dict[str, _Claim]:
@@ -84,7 +103,7 @@ def _users_of_sessions(session_keys: Collection[str]) -> dict[str, _Claim]:
         said = store.decode(data)
         user_id, auth_hash = said.get(SESSION_KEY), said.get(HASH_SESSION_KEY)
         if user_id and auth_hash and said.get(BACKEND_SESSION_KEY) in settings.AUTHENTICATION_BACKENDS:
-            claims[key] = _Claim(str(user_id), str(auth_hash))
+            claims[key] = _Claim(str(user_id), str(auth_hash), said.get(VIEW_AS))
     return claims
 
 

@@ -32,7 +32,6 @@ class Kind(StrEnum):
     ENGINE_OFF = "engine_off"
     PLUGIN_BROKEN = "plugin_broken"
     ENGINE_KEY_MISSING = "engine_key_missing"
-    LEAKED_KEY_USED = "leaked_key_used"
     BUDGET_NEAR = "budget_near"
     APPROVAL_WAITS = "approval_waits"
     NODE_IN_MAINTENANCE = "node_in_maintenance"
@@ -53,7 +52,6 @@ _LEVELS: Final[Mapping[Kind, Level]] = {
     Kind.ENGINE_OFF: Level.SOON,
     Kind.PLUGIN_BROKEN: Level.SOON,
     Kind.ENGINE_KEY_MISSING: Level.SOON,
-    Kind.LEAKED_KEY_USED: Level.NOW,
     Kind.BUDGET_NEAR: Level.LOOK,
     Kind.APPROVAL_WAITS: Level.LOOK,
     Kind.NODE_IN_MAINTENANCE: Level.LOOK,
@@ -77,7 +75,6 @@ class Finding:
     seconds: float | None = None
     page: bool = False
     target: str = ""
-    detail: str = ""
 
 
 def level_of(finding: Finding) -> Level:

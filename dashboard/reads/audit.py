@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -108,14 +107,14 @@ def _meant(words: str, actions: Iterable[str]) -> Q:
 def audit_rows(events: Iterable[AuditEvent]) -> list[AuditRow]:
     """With names of people, keys and tenants that are still there; three queries."""
     found = list(events)
-    ids = {event.actor_id for event in found} | {event.subject_id for event in found}
-    people = {user.pk: str(user) for user in User.objects.filter(pk__in=ids)} if found else {}
-    keys: dict[UUID, str] = dict(ApiKey.objects.filter(pk__in=ids).values_list("pk", "name")) if found else {}
-    owners = {event.tenant_id for event in found} | ids
-    tenants: dict[Any, Any] = (
-        {one.pk: one for one in Tenant.objects.filter(pk__in=owners).only("name", "slug")} if found else {}
-    )
-    named = {**{pk: one.name for pk, one in tenants.items()}, **keys, **people}
+    if not found:
+        return []
+    asked = {one for event in found for one in (event.actor_id, event.subject_id) if one is not None}
+    owners = asked | {event.tenant_id for event in found if event.tenant_id is not None}
+    people = {user.pk: str(user) for user in User.objects.filter(pk__in=asked)}
+    keys: dict[UUID, str] = dict(ApiKey.objects.filter(pk__in=asked).values_list("pk", "name"))
+    tenants: dict[Any, Tenant] = {one.pk: one for one in Tenant.objects.filter(pk__in=owners).only("name", "slug")}
+    named: dict[Any, str] = {**{pk: one.name for pk, one in tenants.items()}, **keys, **people}
     return [
         AuditRow(
             id=str(event.pk),
@@ -134,8 +133,3 @@ def audit_rows(events: Iterable[AuditEvent]) -> list[AuditRow]:
 
 def _short(one: UUID | None) -> str:
     return f"{str(one)[:8]}…" if one else ""
-
-
-def moment_of(row: AuditRow) -> datetime:
-    """When it was, aware."""
-    return datetime.fromtimestamp(row.at).astimezone()

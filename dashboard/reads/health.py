@@ -291,7 +291,7 @@ def read_processes(now: datetime) -> Processes:
         doors=doors,
         counters=counters,
         local=_local(settings.GATEHOUSE.var_dir / "run" / "processes.json"),
-        batch_age_seconds=_batch_age(now),
+        batch_age_seconds=read_batch_age(now),
         serves=None if runtime is None else runtime.ready() or "",
     )
 
@@ -312,7 +312,7 @@ def _lives(pid: int | None, created: float | None) -> bool:
         return False
 
 
-def _batch_age(now: datetime) -> float | None:
+def read_batch_age(now: datetime) -> float | None:
     """Since beat last sent, and a worker did, a task; None where that cannot be told."""
     try:
         mark = cache.get(BATCH_MARK)

@@ -1,9 +1,14 @@
-"""What pages of the console need."""
+"""What pages of the console need: the audit log by who acts, whoever it is."""
 
-from django.db import migrations
+from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
     dependencies = [("tenants", "0015_latency")]
 
-    operations: list[object] = []
+    operations = [
+        migrations.AddIndex(
+            model_name="auditevent",
+            index=models.Index(fields=["actor_kind", "-id"], name="tenants_audit_actor_kind"),
+        ),
+    ]

