@@ -3,11 +3,20 @@
 from django.urls import URLPattern, path
 
 from dashboard.views import gpu_memory_data, live
-from dashboard.views.console import gpu_memory, slo
+from dashboard.views.console import gpu_memory, requests, slo
 from dashboard.views.portal import gpu_memory as portal_gpu_memory
+from dashboard.views.portal import requests as portal_requests
 from dashboard.views.portal import slo as portal_slo
 
 patterns: list[URLPattern] = [
+    path("console/requests/", requests.log, name="console-requests"),
+    path("console/requests/stages/", requests.stages, name="console-request-stages"),
+    path("console/requests/refused/", requests.refused, name="console-request-refused"),
+    path("console/requests/<uuid:request_id>/", requests.one, name="console-request"),
+    path("t/<slug:slug>/requests/", portal_requests.log, name="portal-requests"),
+    path("t/<slug:slug>/requests/stages/", portal_requests.stages, name="portal-request-stages"),
+    path("t/<slug:slug>/requests/refused/", portal_requests.refused, name="portal-request-refused"),
+    path("t/<slug:slug>/requests/<uuid:request_id>/", portal_requests.one, name="portal-request"),
     path("live/", live.standing, name="live-standing"),
     path("console/gpu-memory/", gpu_memory.page, name="console-gpu-memory"),
     path("console/gpu-memory/processes/<uuid:node_id>/", gpu_memory.processes, name="console-gpu-memory-processes"),

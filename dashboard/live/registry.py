@@ -7,8 +7,10 @@ from dashboard.live.feeds.audit import AuditFeed
 from dashboard.live.feeds.fleet import FleetFeed
 from dashboard.live.feeds.gpumem import GpumemFeed
 from dashboard.live.feeds.limits import LimitsFeed
+from dashboard.live.feeds.reqlog import ReqlogFeed
+from dashboard.live.feeds.slo import SloFeed
 
-FEEDS: Final[tuple[Feed, ...]] = (AuditFeed(), FleetFeed(), GpumemFeed(), LimitsFeed())
+FEEDS: Final[tuple[Feed, ...]] = (AuditFeed(), FleetFeed(), GpumemFeed(), LimitsFeed(), ReqlogFeed(), SloFeed())
 
 
 def feed_named(name: str) -> Feed | None:

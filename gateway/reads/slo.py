@@ -251,6 +251,15 @@ def hour_series(objective: Objective, *, now: datetime) -> tuple[datetime, list[
     return since, series
 
 
+def hour_counts(objective: Objective, *, since: datetime, until: datetime) -> list[Counted]:
+    """By the hour; both ends on whole hours."""
+    series = [Counted()] * int((until - since).total_seconds() // HOUR)
+    rows = ObjectiveHour.objects.filter(objective=objective, hour__gte=since, hour__lt=until)
+    for hour, total, good in rows.values_list("hour", "total", "good"):
+        series[int((hour - since).total_seconds() // HOUR)] = Counted(total, good)
+    return series
+
+
 def minute_series(objective: Objective, *, since: datetime, until: datetime) -> list[Counted]:
     """By the minute; both ends on whole minutes."""
     series = [Counted()] * int((until - since).total_seconds() // 60)

@@ -1,0 +1,52 @@
+"""The channel `slo`: how objectives stand. Pages ask for their parts anew when it says that something changed."""
+
+from datetime import datetime
+
+from dashboard.live.base import Encoder, Gone, Viewer, tenant_of
+from dashboard.live.encoders import JsonEncoder
+from dashboard.reads.slo import read_board
+from gateway.reads.slo import list_objectives
+from tenants.models import Tenant
+from tenants.policies.roles import Object
+
+
+class SloFeed:
+    """Scopes: none, for all of the installation; `tenant:<slug>` for those about one tenant's requests."""
+
+    name: str = "slo"
+    period_seconds: float = 5.0
+
+    def may_watch(self, viewer: Viewer, scope: str) -> bool:
+        """Who may look at the objectives of the scope."""
+        slug = tenant_of(scope)
+        if slug is None:
+            return scope == "" and viewer.may_view(Object.OBJECTIVE)
+        return viewer.may_view(Object.OBJECTIVE, tenant=slug)
+
+    def read(self, scope: str, *, now: datetime) -> object:
+        """Seven queries, however many objectives there are. Raises Gone where there is no such tenant."""
+        slug = tenant_of(scope)
+        tenant = None if slug is None else Tenant.objects.filter(slug=slug).first()
+        if slug is not None and tenant is None:
+            raise Gone
+        board = read_board(list(list_objectives(tenant)), now=now)
+        return {
+            "as_of": board.as_of.timestamp(),
+            "objectives": [
+                {
+                    "id": str(row.objective.pk),
+                    "name": row.objective.name,
+                    "state": row.state,
+                    "silenced": row.silenced,
+                    "burn": row.standing.burn,
+                    "remaining": row.standing.budget.remaining,
+                    "attained": row.standing.attained,
+                    "alerts": [[alert.pair, alert.state] for alert in row.alerts],
+                }
+                for row in board.rows
+            ],
+        }
+
+    def encoder(self) -> Encoder:
+        """The whole where anything changed: that is once a minute."""
+        return JsonEncoder(self.name, "slo.v1")

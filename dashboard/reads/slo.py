@@ -1,0 +1,296 @@
+"""The board of objectives: the list, the chosen one, its alerts and silences. As many queries for 500 as for one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import log10
+from typing import Any
+from uuid import UUID
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+
+from dashboard import slo_words
+from dashboard.charts import slo as charts
+from gateway.models import Objective, ObjectiveAlert, Silence
+from gateway.policies.slo import PAIRS
+from gateway.reads import slo
+from gateway.reads.slo import PairStanding, Standing
+from gateway.services.objective_alerts import is_silenced
+from gpupool.models import ModelVersion
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One objective of the list. `state`: page, ticket, spent, good, silent (no traffic), counting, off."""
+
+    objective: Objective
+    standing: Standing
+    alerts: Sequence[ObjectiveAlert]
+    silenced: bool
+
+    @property
+    def state(self) -> str:
+        if not self.objective.enabled:
+            return "off"
+        for severity in ("page", "ticket"):
+            if any(alert.severity == severity for alert in self.alerts):
+                return severity
+        if self.objective.tallied_at is None:
+            return "counting"
+        remaining = self.standing.budget.remaining
+        if remaining is None:
+            return "silent"
+        return "spent" if remaining <= 0 else "good"
+
+    @property
+    def tone(self) -> str:
+        """Of the figures: bad, warn, good or idle."""
+        return {"page": "bad", "spent": "bad", "ticket": "warn", "good": "good"}.get(self.state, "idle")
+
+    @property
+    def word(self) -> str:
+        return {
+            "page": _("Fast burn, paging"),
+            "ticket": _("Slow burn, ticket"),
+            "spent": _("Budget used up"),
+            "good": _("Within budget"),
+            "silent": _("No traffic"),
+            "counting": _("Being counted"),
+            "off": _("Switched off"),
+        }[self.state]
+
+    @property
+    def icon(self) -> str:
+        return {"page": "flame", "spent": "flame", "ticket": "alert-triangle", "good": "check"}.get(self.state, "clock")
+
+    @property
+    def aim(self) -> str:
+        return slo_words.aim_text(self.objective)
+
+    @property
+    def burn(self) -> str:
+        return slo_words.burn_text(self.standing.burn)
+
+    @property
+    def spark(self) -> str:
+        return charts.sparkline(self.standing.spark)
+
+    @property
+    def meter(self) -> float:
+        """What the budget's bar shows, 0 to 100."""
+        return round(100 * min(1.0, max(0.0, self.standing.budget.remaining or 0.0)), 1)
+
+    @property
+    def pace(self) -> float | None:
+        """Where an even pace stands on that bar; None where there is none."""
+        pace = self.standing.budget.even_pace
+        return None if pace is None else round(min(99.4, 100 * pace), 1)
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """What needs a look first."""
+        rank = ("page", "spent", "ticket", "good", "counting", "silent", "off").index(self.state)
+        remaining = self.standing.budget.remaining
+        return rank, 1.0 if remaining is None else remaining
+
+
+@dataclass(frozen=True, slots=True)
+class BurnBar:
+    """One window of a pair as a bar: `width` and `mark` in hundredths of it, on a logarithmic scale."""
+
+    window: str
+    value: str
+    width: float
+    mark: float
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairBars:
+    standing: PairStanding
+    bars: Sequence[BurnBar]
+    alert: ObjectiveAlert | None
+
+    @property
+    def severity(self) -> str:
+        return self.standing.pair.severity.value
+
+    @property
+    def severity_word(self) -> str | Promise:
+        return slo_words.SEVERITIES[self.severity]
+
+    @property
+    def rule(self) -> str:
+        return _("both > %(burn)s") % {"burn": f"{self.standing.pair.burn:g}×"}
+
+    @property
+    def tone(self) -> str:
+        if self.alert is None and not self.standing.burning:
+            return "plain"
+        return "bad" if self.severity == "page" else "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The chosen objective."""
+
+    row: Row
+    release: str
+    pairs: Sequence[PairBars]
+    figures: dict[str, Any]
+    budget_rows: Sequence[charts.BudgetRow]
+    burn_rows: Sequence[charts.BurnRow]
+    burn_names: Sequence[str]
+    heat_rows: Sequence[charts.HeatRow]
+    alerts: Sequence[ObjectiveAlert]
+    silences: Sequence[Silence]
+    span: str
+    slow: int  # bad requests in the span
+    span_since: datetime
+
+    @property
+    def objective(self) -> Objective:
+        return self.row.objective
+
+    @property
+    def standing(self) -> Standing:
+        return self.row.standing
+
+    @property
+    def sentence(self) -> str:
+        return slo_words.sentence(self.objective)
+
+    @property
+    def scope(self) -> str:
+        return slo_words.scope_text(self.objective, release=self.release)
+
+    @property
+    def first_alert(self) -> ObjectiveAlert | None:
+        return self.row.alerts[0] if self.row.alerts else None
+
+    @property
+    def rule(self) -> str:
+        alert = self.first_alert
+        pair = next((one for one in PAIRS if alert is not None and one.name == alert.pair), None)
+        return "" if pair is None else slo_words.pair_text(pair)
+
+    @property
+    def exhausted(self) -> str:
+        found = self.standing.exhausted
+        if self.standing.budget.remaining is None:
+            return "–"
+        if found.used_up:
+            return _("used up")
+        return _("not at this rate") if found.seconds is None else slo_words.left_text(found.seconds)
+
+    @property
+    def exhausted_tone(self) -> str:
+        found = self.standing.exhausted
+        soon = found.used_up or (found.seconds is not None and found.seconds < 3 * 86_400)
+        return "bad" if soon else ""
+
+    @property
+    def budget_left(self) -> int:
+        return round(self.standing.budget.left)
+
+    @property
+    def budget_allowed(self) -> int:
+        return round(self.standing.budget.allowed)
+
+    @property
+    def budget_tone(self) -> str:
+        remaining = self.standing.budget.remaining
+        if remaining is None:
+            return "idle"
+        return "bad" if remaining <= 0.1 else "warn" if remaining <= 0.5 else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    rows: Sequence[Row]
+    paging: int
+    tickets: int
+    as_of: datetime
+
+
+def read_board(objectives: Sequence[Objective], *, now: datetime) -> Board:
+    """Five queries. Worst first."""
+    standings = slo.read_standings(objectives, now=now)
+    alerts = slo.open_alerts(objectives)
+    silences = list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now))
+    rows = [Row(one, standings[one.pk], alerts.get(one.pk, []), is_silenced(one, silences)) for one in objectives]
+    rows.sort(key=lambda row: row.order)
+    states = [row.state for row in rows]
+    return Board(rows, states.count("page"), states.count("ticket"), slo.as_of(now))
+
+
+def read_detail(row: Row, span_name: str, *, now: datetime, tenant: Tenant | None) -> Detail:
+    """Eight queries more. `tenant`: whose page it is; None: the console's."""
+    objective, standing = row.objective, row.standing
+    span = charts.SPANS[span_name]
+    budget, budget_rows = charts.budget_figure(objective, standing, now=now)
+    burn, burn_rows = charts.burn_figure(objective, standing, span)
+    heat, heat_rows = charts.heat_figure(objective, standing, span)
+    since = standing.as_of - span.length
+    if span.by_hour:
+        spent = slo.hour_counts(objective, since=since.replace(minute=0), until=standing.as_of.replace(minute=0))
+    else:
+        spent = slo.minute_series(objective, since=since, until=standing.as_of)
+    return Detail(
+        row=row,
+        release=_release(objective.version_id),
+        pairs=[_bars(pair, row.alerts) for pair in standing.pairs],
+        figures={"budget": budget, "burn": burn, "heat": heat},
+        budget_rows=budget_rows,
+        burn_rows=burn_rows,
+        burn_names=[line["name"] for line in burn["lines"]],
+        heat_rows=heat_rows,
+        alerts=list(slo.list_alerts(tenant).filter(objective=objective)[:20]),
+        silences=[one for one in slo.list_silences(tenant, now=now)[:50] if one.objective_id in (None, objective.pk)],
+        span=span_name,
+        slow=sum(one.bad for one in spent),
+        span_since=since,
+    )
+
+
+def versions_of(names: Sequence[UUID]) -> dict[UUID, str]:
+    """Names of releases by id."""
+    rows = ModelVersion.objects.filter(pk__in=names).select_related("model")
+    return {row.pk: f"{row.model.name} {row.name}" for row in rows}
+
+
+def _release(version_id: UUID | None) -> str:
+    return "" if version_id is None else versions_of([version_id]).get(version_id, str(version_id)[:8])
+
+
+_LEAST, _MOST = 0.1, 100.0
+
+
+def _scaled(burn: float) -> float:
+    """On a scale from 0.1 to 100: 0 to 100."""
+    value = min(_MOST, max(_LEAST, burn))
+    return round(100 * (log10(value) - log10(_LEAST)) / (log10(_MOST) - log10(_LEAST)), 2)
+
+
+def _bars(found: PairStanding, alerts: Sequence[ObjectiveAlert]) -> PairBars:
+    pair = found.pair
+    fired = "bad" if pair.severity.value == "page" else "warn"
+
+    def tone(burn: float) -> str:
+        if burn <= pair.burn:
+            return "good"
+        return fired if found.burning else "idle"
+
+    bars = [
+        BurnBar(
+            slo_words.window_text(seconds),
+            slo_words.burn_text(burn),
+            0.0 if not burn else _scaled(burn),
+            _scaled(pair.burn),
+            "idle" if burn is None else tone(burn),
+        )
+        for seconds, burn in ((pair.long_seconds, found.long), (pair.short_seconds, found.short))
+    ]
+    return PairBars(found, bars, next((one for one in alerts if one.pair == pair.name), None))

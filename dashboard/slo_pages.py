@@ -1,0 +1,169 @@
+"""What the pages of objectives in console and portal have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import Http404, HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+
+from dashboard.charts.slo import DEFAULT_SPAN, SPANS
+from dashboard.filters import search_text
+from dashboard.ranges import TimeRange, read_range
+from dashboard.reads.slo import Detail, Row, read_board, read_detail
+from dashboard.slo_words import ALERT_STATES, SEVERITIES
+from gateway.models import Objective, ObjectiveAlert, Silence
+from gateway.policies.slo_alerts import AlertState
+from gpupool.models import ModelVersion
+from tenants.models import Tenant
+
+MOST_RELEASES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the pages are: in the console, or in one tenant's portal."""
+
+    tenant: Tenant | None = None
+
+    def url(self, name: str = "", *args: object) -> str:
+        """The address of one of the pages, such as "edit"."""
+        area, before = ("console", []) if self.tenant is None else ("portal", [self.tenant.slug])
+        return reverse(f"{area}-slo-{name}" if name else f"{area}-slo", args=[*before, *args])
+
+    def may_change(self, objective: Objective, *, manages: bool) -> bool:
+        """Who manages a tenant changes what it set up itself; who operates the platform changes all."""
+        return manages and (self.tenant is None or objective.tenants_own)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    alert: ObjectiveAlert
+    acknowledge: str  # where to post; "": nothing to acknowledge, or not theirs to do
+
+    @property
+    def state_word(self) -> object:
+        return ALERT_STATES[self.alert.state]
+
+    @property
+    def severity_word(self) -> object:
+        return SEVERITIES[self.alert.severity]
+
+    @property
+    def tone(self) -> str:
+        if self.alert.state == AlertState.RESOLVED.value:
+            return "idle"
+        return "bad" if self.alert.severity == "page" else "warn"
+
+    @property
+    def pair(self) -> str:
+        return self.alert.pair.replace("-", " & ")
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceRow:
+    silence: Silence
+    end: str
+
+
+def board_context(
+    request: HttpRequest, objectives: Sequence[Objective], chosen_id: UUID | None, place: Place, *, manages: bool
+) -> dict[str, Any]:
+    """Raises Http404 where the chosen one is none of them."""
+    now = timezone.now()
+    span = read_range(
+        request,
+        now=now,
+        home_zone=timezone.get_current_timezone_name(),
+        choices=tuple(SPANS),
+        default=DEFAULT_SPAN,
+    )
+    name = span.name or DEFAULT_SPAN
+    board = read_board(objectives, now=now)
+    words = search_text(request).lower()
+    shown = [row for row in board.rows if _matches(row, words)]
+    chosen = _chosen(board.rows, shown, chosen_id)
+    query = f"?{request.GET.urlencode()}" if request.GET else ""
+    with timezone.override(span.zone):
+        detail = None if chosen is None else read_detail(chosen, name, now=now, tenant=place.tenant)
+    context: dict[str, Any] = {
+        "board": board,
+        "rows": [(row, place.url("objective", row.objective.pk) + query) for row in shown],
+        "search": search_text(request),
+        "detail": detail,
+        "range": span,
+        "now": now,
+        "manages": manages,
+        "place": place,
+        "tenant": place.tenant,
+        "new_url": place.url("new"),
+        "silence_url": place.url("silence-all"),
+        "live_scope": "" if place.tenant is None else f"tenant:{place.tenant.slug}",
+    }
+    if detail is not None:
+        context |= _detail_context(detail, place, span, manages=manages)
+    return context
+
+
+def _matches(row: Row, words: str) -> bool:
+    one = row.objective
+    said = f"{one.name} {one.model} {one.kind} {one.tenant.slug if one.tenant else ''} {one.tier}".lower()
+    return words in said
+
+
+def _chosen(rows: Sequence[Row], shown: Sequence[Row], chosen_id: UUID | None) -> Row | None:
+    if chosen_id is None:
+        return shown[0] if shown else None
+    for row in rows:
+        if row.objective.pk == chosen_id:
+            return row
+    raise Http404
+
+
+def _detail_context(detail: Detail, place: Place, span: TimeRange, *, manages: bool) -> dict[str, Any]:
+    pk = detail.objective.pk
+    theirs = place.may_change(detail.objective, manages=manages)
+    return {
+        "chosen_id": pk,
+        "may_change": theirs,
+        "edit_url": place.url("edit", pk),
+        "delete_url": place.url("delete", pk),
+        "silence_one_url": place.url("silence", pk),
+        "slow_url": _slow_requests(detail, place, span),
+        "alerts": [
+            AlertRow(
+                alert,
+                place.url("acknowledge", alert.pk) if theirs and alert.state == AlertState.FIRING.value else "",
+            )
+            for alert in detail.alerts
+        ],
+        "silences": [SilenceRow(one, place.url("unsilence", one.pk) if manages else "") for one in detail.silences],
+    }
+
+
+def _slow_requests(detail: Detail, place: Place, span: TimeRange) -> str:
+    """The request log, with the requests that spent the budget in the span; "" where there is no such page."""
+    try:
+        address = reverse(
+            "console-requests" if place.tenant is None else "portal-requests",
+            args=[] if place.tenant is None else [place.tenant.slug],
+        )
+    except NoReverseMatch:
+        return ""
+    one = detail.objective
+    told = {"range": detail.span, "zone": span.zone.key}
+    if one.model:
+        told["model"] = one.model
+    if place.tenant is None and one.tenant is not None:
+        told["tenant"] = one.tenant.slug
+    told |= {"objective": str(one.pk)}
+    return f"{address}?{urlencode(told)}"
+
+
+def releases() -> list[tuple[str, str]]:
+    """What an objective can be narrowed to: the newest versions."""
+    rows = ModelVersion.objects.select_related("model").order_by("-pk")[:MOST_RELEASES]
+    return [(str(row.pk), f"{row.model.name} {row.name}") for row in rows]

@@ -1,0 +1,71 @@
+// Draws the charts, and asks for the page's parts anew when the live channel says that figures have changed.
+import { live, showState } from "../live.js";
+import { drawBudget, drawBurn, drawHeat } from "./charts.js";
+
+const MOST_WAIT_MS = 1500;
+const page = document.getElementById("slo");
+const pill = document.getElementById("slo-live");
+let seen = null; // what the last frame said
+let asking = false;
+
+function draw() {
+  const node = document.getElementById("slo-figures");
+  if (!node || !window.Plotly) return;
+  const figures = JSON.parse(node.textContent);
+  const tone = ["good", "warn", "bad"].find((one) => page.querySelector(".slo-budget")?.classList.contains(one));
+  drawBudget(figures.budget, `--gh-${tone ?? "idle"}`);
+  drawBurn(figures.burn);
+  drawHeat(figures.heat);
+}
+
+function put(place, html) {
+  // Who reads or points at something in there keeps it: what changed meanwhile comes with the next round.
+  if (place.contains(document.activeElement) && !document.activeElement.matches(".slo-row")) return;
+  const focused = document.activeElement?.matches(".slo-row") ? document.activeElement.getAttribute("href") : null;
+  const open = [...place.querySelectorAll("details[open]")].map((one) => one.id);
+  const scrolled = place.querySelector(".slo-rows")?.scrollTop ?? 0;
+  for (const chart of place.querySelectorAll(".gh-chart")) window.Plotly?.purge(chart);
+  place.innerHTML = html;
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  const rows = place.querySelector(".slo-rows");
+  if (rows) rows.scrollTop = scrolled;
+  if (focused) [...place.querySelectorAll(".slo-row")].find((row) => row.getAttribute("href") === focused)?.focus();
+  window.htmx?.process(place);
+}
+
+async function refresh() {
+  if (asking || document.getElementById("sheet")?.open) return;
+  asking = true;
+  try {
+    const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" }, redirect: "error" });
+    if (!answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of fresh.querySelectorAll("[data-region]")) {
+      const place = page.querySelector(`[data-region="${part.dataset.region}"]`);
+      if (place) put(place, part.innerHTML);
+    }
+    draw();
+  } catch {
+    // The pill says how the channel is; the next frame tries again.
+  } finally {
+    asking = false;
+  }
+}
+
+function onFrame(frame) {
+  const said = JSON.stringify([frame.as_of, frame.objectives]);
+  if (seen !== null && seen !== said) {
+    // Spread out, so that everybody's page does not ask in the same moment.
+    setTimeout(refresh, Math.random() * MOST_WAIT_MS);
+  }
+  seen = said;
+}
+
+if (page && pill) {
+  const ready = () => {
+    draw();
+    document.addEventListener("gatehouse:theme", draw);
+    live("slo", page.dataset.scope, { onFrame, onState: (state, at, why) => showState(pill, state, at, why) });
+  };
+  ready();
+}

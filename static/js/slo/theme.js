@@ -1,0 +1,44 @@
+// What the charts take from the page: colours of the theme, and ticks in the reader's language.
+export const config = { displayModeBar: false, responsive: true, showSendToCloud: false, displaylogo: false };
+
+export function token(name) {
+  const place = document.getElementById("slo") ?? document.documentElement;
+  return getComputedStyle(place).getPropertyValue(name).trim();
+}
+
+const chineseTicks = [
+  { dtickrange: [null, 86400000], value: "%H:%M\n%m-%d" },
+  { dtickrange: [86400000, null], value: "%m-%d" },
+];
+
+export function chinese() {
+  return document.documentElement.lang.startsWith("zh");
+}
+
+export function layoutOf(extra) {
+  const text = token("--gh-text-3");
+  const line = token("--gh-line");
+  const axis = { color: text, gridcolor: line, zeroline: false, linecolor: line, tickfont: { size: 11.5 }, fixedrange: true };
+  const time = { ...axis, type: "date", showgrid: false, ...(chinese() && { tickformatstops: chineseTicks, hoverformat: "%m-%d %H:%M" }) };
+  return {
+    autosize: true,
+    margin: { l: 52, r: 14, t: 12, b: 30 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: token("--gh-font"), size: 12, color: text },
+    separators: ".,",
+    showlegend: false,
+    hoverlabel: { bgcolor: token("--gh-surface"), bordercolor: line, font: { color: token("--gh-text"), size: 12 } },
+    ...extra,
+    xaxis: { ...time, ...extra.xaxis },
+    yaxis: { ...axis, ...extra.yaxis },
+  };
+}
+
+// plotly reads colours itself and knows no color-mix.
+export function faded(colour, share) {
+  const hex = colour.replace("#", "");
+  const full = hex.length === 3 ? [...hex].map((one) => one + one).join("") : hex;
+  const [red, green, blue] = [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16));
+  return `rgba(${red}, ${green}, ${blue}, ${share})`;
+}

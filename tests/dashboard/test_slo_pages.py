@@ -1,0 +1,203 @@
+"""Pages of objectives in console and portal: what they say, and who may do what."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from gateway.models import Objective, ObjectiveAlert, Silence
+from gateway.services.objective_alerts import evaluate_objectives
+from tenants.models import Tenant, TenantRole
+from tests.dashboard.people import person, tenant
+from tests.gateway.slo_rows import traffic, ttft_objective
+
+pytestmark = pytest.mark.django_db
+
+
+def now() -> datetime:
+    return timezone.now().replace(second=0, microsecond=0)
+
+
+def burn(owner: Tenant) -> None:
+    traffic(owner, since=now() - timedelta(hours=2), until=now(), slow=5)
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    return tenant("acme", ada=TenantRole.OWNER, vera=TenantRole.VIEWER)
+
+
+@pytest.fixture
+def as_person(client: Client) -> Callable[[str], Client]:
+    from tenants.models import User
+
+    def log_in(name: str) -> Client:
+        client.force_login(User.objects.get(email=f"{name}@example.com"))
+        return client
+
+    return log_in
+
+
+def test_without_objectives_the_page_offers_those_of_the_tiers(operator: Client) -> None:
+    text = operator.get("/console/slo/").content.decode()
+    assert "No objective yet" in text
+    assert operator.post("/console/slo/tiers/").status_code == 302
+    assert Objective.objects.count() == 6
+    operator.post("/console/slo/tiers/")
+    assert Objective.objects.count() == 6
+
+
+@pytest.mark.shows("U8")
+def test_missing_data_is_said_and_is_no_white_screen(operator: Client) -> None:
+    objective = ttft_objective()
+    text = operator.get("/console/slo/").content.decode()
+    assert "being counted" in text
+    evaluate_objectives(now=timezone.now())
+    response = operator.get(f"/console/slo/{objective.pk}/")
+    text = response.content.decode()
+    assert "nothing was attained, and nothing was missed" in text
+    assert "100.0" not in text
+    assert response.context["detail"].figures["heat"] is None
+
+
+@pytest.mark.shows("U8")
+def test_the_box_and_the_graph_agree_and_the_target_is_shown(operator: Client, acme: Tenant) -> None:
+    burn(acme)
+    objective = ttft_objective()
+    evaluate_objectives(now=timezone.now())
+    response = operator.get(f"/console/slo/{objective.pk}/")
+    detail = response.context["detail"]
+    assert detail.figures["budget"]["y"][-1] == pytest.approx(100 * detail.standing.budget.remaining, abs=0.001)
+    assert detail.figures["heat"]["ticks"][detail.figures["heat"]["threshold"] - 1]["text"] == "800 ms"
+    text = response.content.decode()
+    assert "99 % of streamed answers get their first token within 800 ms, over a rolling 30 days." in text
+    assert "Fast burn, paging" in text
+    assert detail.burn_rows[0].burns[1] == pytest.approx(detail.standing.burns[3600])
+
+
+def test_the_page_takes_a_constant_number_of_queries(
+    operator: Client, acme: Tenant, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    burn(acme)
+    for number in range(15):
+        ttft_objective(name=f"objective {number}", tenant=acme if number % 2 else None)
+    evaluate_objectives(now=timezone.now())
+    with django_assert_max_num_queries(24):
+        operator.get("/console/slo/?range=24h")
+
+
+def test_an_operator_makes_changes_and_deletes_one(operator: Client, acme: Tenant) -> None:
+    form = {
+        "name": "acme · TTFT", "kind": "ttft", "threshold_seconds": "0.7", "target_percent": "99.5",
+        "window_days": "30", "tenant": "acme", "enabled": "on",
+    }  # fmt: skip
+    refused = operator.post("/console/slo/new/", form)
+    assert refused.status_code == 422
+    assert "0.6 s or 0.75 s" in refused.content.decode()
+    assert operator.post("/console/slo/new/", {**form, "threshold_seconds": "0.75"}).status_code == 302
+    made = Objective.objects.get()
+    assert (made.target, made.threshold_seconds, made.tenant, made.tenants_own) == (0.995, 0.75, acme, False)
+    changed = {**form, "threshold_seconds": "0.8", "name": "acme"}
+    assert operator.post(f"/console/slo/{made.pk}/edit/", changed).status_code == 302
+    made.refresh_from_db()
+    assert (made.name, made.threshold_seconds, made.tenant) == ("acme", 0.8, acme)
+    asked = operator.get(f"/console/slo/{made.pk}/delete/").content.decode()
+    assert "nobody is told of it any more" in asked
+    assert operator.post(f"/console/slo/{made.pk}/delete/").status_code == 302
+    assert not Objective.objects.exists()
+
+
+def test_alerts_are_acknowledged_and_silenced_on_the_page(operator: Client, acme: Tenant) -> None:
+    burn(acme)
+    objective = ttft_objective()
+    evaluate_objectives(now=timezone.now())
+    alert = ObjectiveAlert.objects.filter(severity="page").first()
+    assert alert is not None
+    assert operator.post(f"/console/slo/alerts/{alert.pk}/acknowledge/").status_code == 302
+    page = operator.get(f"/console/slo/{objective.pk}/").content.decode()
+    assert "Acknowledged" in page
+    silenced = operator.post(f"/console/slo/{objective.pk}/silence/", {"hours": "4", "reason": "load test"})
+    assert silenced.status_code == 302
+    assert "load test" in operator.get(f"/console/slo/{objective.pk}/").content.decode()
+    silence = Silence.objects.get()
+    assert operator.post(f"/console/slo/silences/{silence.pk}/end/").status_code == 302
+    silence.refresh_from_db()
+    assert silence.ends_at <= timezone.now()
+
+
+WRITES = ["new/", "silence/", "tiers/", "{o}/edit/", "{o}/delete/", "{o}/silence/", "alerts/{a}/acknowledge/"]
+
+
+@pytest.mark.parametrize("address", WRITES)
+def test_read_only_people_change_nothing(client: Client, acme: Tenant, address: str) -> None:
+    burn(acme)
+    objective = ttft_objective()
+    evaluate_objectives(now=timezone.now())
+    alert = ObjectiveAlert.objects.first()
+    assert alert is not None
+    client.force_login(person("rita", platform_role="read_only"))
+    page = client.get("/console/slo/").content.decode()
+    assert "New objective" not in page
+    assert "Acknowledge</button>" not in page
+    assert client.post("/console/slo/" + address.format(o=objective.pk, a=alert.pk)).status_code == 403
+
+
+def test_a_tenant_sees_what_is_promised_to_it_and_nothing_else(
+    as_person: Callable[[str], Client], acme: Tenant
+) -> None:
+    other = tenant("other", olaf=TenantRole.OWNER)
+    burn(acme)
+    promised, theirs = ttft_objective(tenant=acme, name="promised"), ttft_objective(tenant=other, name="of another")
+    everyones = ttft_objective(name="of everyone")
+    evaluate_objectives(now=timezone.now())
+    ada = as_person("ada")
+    page = ada.get("/t/acme/slo/").content.decode()
+    assert "promised" in page
+    assert "of another" not in page
+    assert "of everyone" not in page
+    for hidden in (theirs, everyones):
+        assert ada.get(f"/t/acme/slo/{hidden.pk}/").status_code == 404
+    assert ada.get("/t/other/slo/").status_code == 404
+    for action in ("edit", "delete", "silence"):
+        assert ada.post(f"/t/acme/slo/{promised.pk}/{action}/").status_code == 404
+    alert = promised.alerts.first()
+    assert alert is not None
+    assert ada.post(f"/t/acme/slo/alerts/{alert.pk}/acknowledge/").status_code == 404
+
+
+def test_a_tenants_managers_set_up_their_own(as_person: Callable[[str], Client], acme: Tenant) -> None:
+    burn(acme)
+    ada = as_person("ada")
+    form = {"name": "ours", "kind": "ttft", "threshold_seconds": "0.8", "target_percent": "99", "window_days": "7",
+            "tenant": "other", "tier": "gold", "enabled": "on"}  # fmt: skip
+    assert ada.post("/t/acme/slo/new/", form).status_code == 302
+    made = Objective.objects.get()
+    assert (made.tenant, made.tenants_own, made.tier) == (acme, True, "")
+    evaluate_objectives(now=timezone.now())
+    alert = made.alerts.first()
+    assert alert is not None
+    assert ada.post(f"/t/acme/slo/alerts/{alert.pk}/acknowledge/").status_code == 302
+    assert ada.post(f"/t/acme/slo/{made.pk}/silence/", {"hours": "1", "reason": "x"}).status_code == 302
+    silence = Silence.objects.get()
+    assert silence.tenant == acme
+    assert ada.post(f"/t/acme/slo/silences/{silence.pk}/end/").status_code == 302
+    vera = as_person("vera")
+    assert vera.get("/t/acme/slo/").status_code == 200
+    assert vera.post("/t/acme/slo/new/", form).status_code == 403
+    assert vera.post(f"/t/acme/slo/{made.pk}/delete/").status_code == 403
+
+
+@pytest.mark.parametrize("span", ["1h", "6h", "24h", "30d", "nonsense"])
+def test_every_range_is_drawn(operator: Client, acme: Tenant, span: str) -> None:
+    traffic(acme, since=now() - timedelta(days=3), until=now(), step=timedelta(minutes=20), slow=1)
+    availability = ttft_objective(kind="availability", threshold_seconds=None)
+    queue = ttft_objective(kind="queue_wait", threshold_seconds=0.5)
+    evaluate_objectives(now=timezone.now())
+    for one in (availability, queue):
+        response = operator.get(f"/console/slo/{one.pk}/?range={span}&zone=Asia/Shanghai")
+        assert response.status_code == 200
+        assert "times in Asia/Shanghai" in response.content.decode()
+        assert len(response.context["detail"].heat_rows) >= 60
