@@ -1,10 +1,11 @@
 """Words and bars of the pool's pages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from django import template
+from django.urls import reverse
 from django.utils.formats import date_format
 from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
@@ -13,8 +14,10 @@ from django.utils.timezone import localtime
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from dashboard import labels
-from dashboard.templatetags.gatehouse import bytes_text, duration_text
-from gpupool.models import InstanceEvent
+from dashboard.templatetags.gatehouse import bytes_text, duration_text, percent
+from dashboard.version_steps import VersionStep
+from gpupool.models import InstanceEvent, ModelVersion
+from gpupool.policies.healing_world import Rules
 
 register = template.Library()
 
@@ -43,7 +46,8 @@ def memory_bar(parts: Sequence[tuple[str, int]]) -> SafeString:
     rects = format_html_join("", '<rect class="seg-{}" x="{}" width="{}" y="0" height="16"></rect>', bars)
     legend = format_html_join(
         "",
-        '<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="seg-{}" width="10" height="10" rx="2"></rect></svg>'
+        '<li><svg viewBox="0 0 10 10" aria-hidden="true">'
+        '<rect class="seg-{}" width="10" height="10" rx="2"></rect></svg>'
         "<span>{}</span><strong>{}</strong></li>",
         ((name, SEGMENTS.get(name, name), bytes_text(size)) for name, size in parts),
     )
@@ -89,3 +93,49 @@ def after_colon(text: str) -> str:
 def unlocal(value: float) -> str:
     """A number as attributes have it, whatever the language."""
     return f"{value:.4f}"
+
+
+@register.simple_tag
+def version_address(step: VersionStep, version: ModelVersion) -> str:
+    """Where an action on a version's page leads."""
+    if step.act is not None:
+        return reverse(step.url, args=[version.pk, step.name])
+    return reverse(step.url, args=[version.pk])
+
+
+@register.filter
+def share_text(value: object) -> str:
+    """A share from a card: a number, or what somebody wrote."""
+    try:
+        return percent(float(str(value)))
+    except ValueError:
+        return str(value or "–")
+
+
+@register.simple_tag
+def lookup(mapping: Mapping[object, object], key: object) -> object:
+    """What stands under a key; None where nothing does."""
+    return mapping.get(key)
+
+
+@register.filter
+def bounds_told(bounds: Rules) -> list[tuple[str, str, str]]:
+    """How much healing may do, as figures: label, value, note."""
+    hour = gettext("in %(time)s, of one node") % {"time": duration_text(bounds.window)}
+    return [
+        (gettext("Restarts and rebuilds"), str(bounds.soft_budget), hour),
+        (gettext("Resets"), str(bounds.reset_budget), hour),
+        (gettext("Reboots"), str(bounds.reboot_budget), hour),
+        (
+            gettext("Brake"),
+            percent(bounds.brake_share),
+            gettext("of the nodes in trouble within %(time)s: nothing more is done")
+            % {"time": duration_text(bounds.brake_window)},
+        ),
+        (
+            gettext("Probation"),
+            duration_text(bounds.probation),
+            gettext("without a new error before a device is given back, %(n)s times a day at most")
+            % {"n": bounds.returns},
+        ),
+    ]

@@ -1,72 +1,187 @@
-"""Console: all instances, filtered by the address, and the button that stops one."""
+"""Console: the list of instances, and one instance with how it came to its state and the end of its log."""
 
+from datetime import datetime
+from typing import Final
 from uuid import UUID
 
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.utils.translation import gettext_lazy, pgettext_lazy
+from django.views.decorators.http import require_safe
 
 from dashboard import labels, selectors
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
 from dashboard.frames import instance_rows
-from dashboard.sheets import sheet
-from gpupool import services
-from gpupool.models import Instance
+from dashboard.reads.instances import list_instances, read_choices, read_instance
+from dashboard.refusals import said
+from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
+from dashboard.tables.table import Filtered, Words
+from dashboard.views.console.instance_actions import possible
+from gpupool.models import Instance, InstanceLog
+from gpupool.selectors import engine_address, is_made_up
+from gpupool.services.traces import ask_for_log
 from tenants.actor import user_actor
+from tenants.services import InvalidInput
 
-PAGE_SIZE = 100
+TABLE: Final = Table(
+    name="console-instances",
+    sort="-created",
+    columns=(
+        Column(
+            key="model",
+            label=gettext_lazy("Model"),
+            order="version__model__name",
+            value=lambda row: row.version.model.name,
+        ),
+        Column(key="version", value=lambda row: row.version.name, hidden_label=gettext_lazy("Version")),
+        Column(key="engine", value=lambda row: row.engine),
+        Column(key="state", label=gettext_lazy("State"), order="state", value=lambda row: row.state),
+        Column(key="reason", value=lambda row: row.reason),
+        Column(key="node", label=gettext_lazy("Node"), order="node_name", value=lambda row: row.node_name),
+        Column(key="endpoint", label=gettext_lazy("Endpoint"), value=engine_address),
+        Column(
+            key="running",
+            label=pgettext_lazy("requests", "Running"),
+            order="running",
+            value=lambda row: row.running_requests,
+            numeric=True,
+        ),
+        Column(
+            key="waiting",
+            label=pgettext_lazy("requests", "Waiting"),
+            order="waiting",
+            value=lambda row: row.waiting_requests,
+            numeric=True,
+        ),
+        Column(
+            key="since",
+            label=gettext_lazy("In state for"),
+            order="state_changed_at",
+            value=lambda row: row.state_changed_at,
+            numeric=True,
+        ),
+        Column(
+            key="restarts",
+            label=gettext_lazy("Restarts"),
+            order="restarts",
+            value=lambda row: row.restarts,
+            numeric=True,
+        ),
+        Column(key="tenant", value=lambda row: row.tenant_id),
+        Column(key="simulated", value=is_made_up),
+        Column(key="created", order="pk", value=lambda row: row.created_at),
+        Column(key="id", value=lambda row: row.pk),
+    ),
+)
+SHOWN: Final = ("model", "state", "node", "endpoint", "running", "waiting", "since", "restarts")
 
 
 @console_page
-def index(request: HttpRequest) -> HttpResponse:
-    state = request.GET.get("state", "")
-    search = search_text(request)
-    if state not in labels.INSTANCE_STATES:
-        state = ""
-    instances = selectors.list_instances(state=state, search=search, include_stopped=bool(state or search))
-    found = Paginator(instances, PAGE_SIZE).get_page(request.GET.get("page"))
+@require_safe
+def index(request: HttpRequest) -> HttpResponseBase:
     counts = selectors.count_instances()
+    choices = read_choices()
+    states: list[tuple[str, Words]] = [("any", _("All, stopped ones too"))]
+    states += [
+        (value, f"{labels.word('instance', value)} ({counts[value]:,})")
+        for value in labels.INSTANCE_STATES
+        if counts[value] or value == request.GET.get("state")
+    ]
+    everything = _("All")
+    facets = [
+        Facet.read(request, "state", _("State"), states, all_label=_("All but stopped")),
+        Facet.read(request, "engine", _("Engine"), [(name, name) for name in choices.engines], all_label=everything),
+        Facet.read(request, "model", _("Model"), [(name, name) for name in choices.models], all_label=everything),
+        Facet.read(request, "node", _("Node"), [(name, name) for name in choices.nodes], all_label=everything),
+        Facet.read(
+            request,
+            "tenant",
+            _("Tenant"),
+            [("none", _("Bound to none")), *choices.tenants],
+            all_label=everything,
+        ),
+        Facet.read(
+            request,
+            "simulated",
+            _("Simulated"),
+            [("no", _("Real ones")), ("yes", _("Simulated ones"))],
+            all_label=everything,
+        ),
+    ]
+    filtered = Filtered(
+        search=search_text(request),
+        placeholder=_("Model, engine, node or host"),
+        facets=[facet for facet in facets if len(facet.options) > 1 or facet.chosen or facet.key == "state"],
+    )
+    rows = list_instances({facet.key: facet.chosen for facet in facets}, search=filtered.search)
+    if is_csv(request):
+        return csv_response(TABLE, request, rows)
+    page = read_page(TABLE, request, rows)
+    may_operate = signed_in(request).may_operate
     return render(
         request,
         "console/instances.html",
         {
-            "rows": instance_rows(found),
-            "found": found,
-            "now": timezone.now(),
-            "zone": str(timezone.get_current_timezone()),
-            "state": state,
-            "search": search,
-            "states": [(value, labels.word("instance", value), counts[value]) for value in labels.INSTANCE_STATES],
-            "filtered": bool(state or search),
-            "may_operate": signed_in(request).may_operate,
+            "page": page,
+            "headings": [heading for heading in page.headings if heading.key in SHOWN],
+            "rows": instance_rows(page.rows),
+            "filtered": filtered,
+            "may_operate": may_operate,
+            **_head(),
         },
     )
 
 
 @console_page
-@require_http_methods(["GET", "POST"])
-def stop(request: HttpRequest, instance_id: UUID) -> HttpResponse:
-    """Asks first, saying what will happen; then stops, or detaches what was attached."""
+@require_safe
+def page(request: HttpRequest, instance_id: UUID) -> HttpResponse:
+    return render(request, "console/instance.html", _context(request, instance_id))
+
+
+@console_page
+@require_safe
+def live(request: HttpRequest, instance_id: UUID) -> HttpResponse:
+    """The parts of the page that change by themselves; its script puts them in place."""
+    return render(request, "console/_instance_live.html", _context(request, instance_id))
+
+
+@console_page
+@require_safe
+def log(request: HttpRequest, instance_id: UUID) -> HttpResponse:
+    """The end of its log, asked for while the page shows it; a page of its own without scripts."""
     user = signed_in(request)
-    if not user.may_operate:
-        raise PermissionDenied
+    found: InstanceLog | None = None
+    refused = ""
     try:
-        instance = selectors.list_instances(include_stopped=True).get(pk=instance_id)
+        found = ask_for_log(instance_id, actor=user_actor(user.pk))
     except Instance.DoesNotExist as error:
         raise Http404 from error
-    if request.method == "POST":
-        services.stop_instance(instance.pk, actor=user_actor(user.pk), reason="Stopped on the console.")
-        messages.success(request, _("The instance of %(model)s is stopping.") % {"model": instance.version.model.name})
-        return redirect("console-instances")
-    return sheet(
-        request,
-        "console/_instance_stop.html",
-        {"instance": instance, "title": _("Instances"), "back": reverse("console-instances")},
-    )
+    except InvalidInput as error:
+        refused = said(error.message)
+    part = "part" in request.GET
+    context = {"log": found, "refused": refused, **({} if part else _context(request, instance_id))}
+    return render(request, "console/_instance_log.html" if part else "console/instance_log.html", context)
+
+
+def _context(request: HttpRequest, instance_id: UUID) -> dict[str, object]:
+    try:
+        found = read_instance(instance_id)
+    except Instance.DoesNotExist as error:
+        raise Http404 from error
+    one = found.instance
+    may_operate = signed_in(request).may_operate
+    return {
+        "found": found,
+        "instance": one,
+        "verbs": possible(one) if may_operate else [],
+        "may_operate": may_operate,
+        **_head(),
+    }
+
+
+def _head() -> dict[str, object]:
+    now: datetime = timezone.now()
+    return {"now": now, "zone": str(timezone.get_current_timezone())}

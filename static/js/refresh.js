@@ -1,0 +1,84 @@
+// Pages whose parts change by themselves: asked for anew while they can be seen, and put in place where they differ.
+import { words } from "./words.js";
+
+const SECONDS = 2;
+const page = document.querySelector("[data-refresh]");
+const shown = new Map(); // region -> what the server said last
+
+function tell(stale) {
+  page.classList.toggle("stale", stale);
+  for (const mark of page.querySelectorAll("[data-stale-mark]")) mark.remove();
+  if (!stale) return;
+  const mark = document.createElement("span");
+  mark.className = "pill warn";
+  mark.dataset.staleMark = "";
+  mark.textContent = words.reconnecting;
+  page.querySelector(".head")?.append(mark);
+}
+
+async function fetched(address) {
+  const answer = await fetch(address, { headers: { "X-Requested-With": "refresh" }, redirect: "error" });
+  if (!answer.ok) throw new Error(String(answer.status));
+  return answer.text();
+}
+
+function put(place, html) {
+  // Who reads or points at something in there keeps it: what changed meanwhile comes with the next round.
+  if (place.contains(document.activeElement) && document.activeElement !== place && !place.dataset.log) return false;
+  place.innerHTML = html;
+  window.htmx?.process(place);
+  return true;
+}
+
+async function refreshRegions() {
+  const fresh = new DOMParser().parseFromString(await fetched(page.dataset.refresh), "text/html");
+  for (const part of fresh.querySelectorAll("[data-region]")) {
+    const name = part.dataset.region;
+    const place = page.querySelector(`[data-region="${name}"]`);
+    if (!place || shown.get(name) === part.innerHTML) continue;
+    if (put(place, part.innerHTML)) shown.set(name, part.innerHTML);
+  }
+  const asOf = page.querySelector("[data-as-of]");
+  const at = fresh.querySelector("[data-as-of]");
+  if (asOf && at) asOf.textContent = at.textContent;
+}
+
+async function refreshLog(place) {
+  const html = await fetched(place.dataset.log);
+  if (shown.get("log") === html) return;
+  const before = place.querySelector(".log");
+  const followed = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 4;
+  const top = before?.scrollTop ?? 0;
+  const focused = before !== null && document.activeElement === before;
+  put(place, html);
+  shown.set("log", html);
+  const after = place.querySelector(".log");
+  if (!after) return;
+  after.scrollTop = followed ? after.scrollHeight : top;
+  if (focused) after.focus({ preventScroll: true });
+}
+
+async function round() {
+  if (!document.hidden) {
+    try {
+      await refreshRegions();
+      for (const place of page.querySelectorAll("[data-log]:not([hidden])")) await refreshLog(place);
+      tell(false);
+    } catch {
+      tell(true);
+    }
+  }
+  setTimeout(round, SECONDS * 1000);
+}
+
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-open-log]");
+  if (!opener) return;
+  event.preventDefault();
+  const place = document.getElementById(opener.dataset.openLog);
+  place.hidden = !place.hidden;
+  opener.setAttribute("aria-expanded", String(!place.hidden));
+  if (!place.hidden) refreshLog(place).catch(() => tell(true));
+});
+
+if (page) setTimeout(round, SECONDS * 1000);

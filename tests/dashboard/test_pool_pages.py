@@ -1,0 +1,164 @@
+"""The pool's pages: who sees what, how many queries they take, and that read-only people change nothing."""
+
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from gpupool.models import DeviceEvent, HealingAction, Instance, Node, XidRule
+from gpupool.services.aliases import create_alias
+from gpupool.services.reservations import create_reservation
+from gpupool.services.traces import note_state
+from tenants.actor import SYSTEM
+from tenants.models import Grant
+from tests.dashboard.people import Pool, person, pool, tenant
+
+pytestmark = pytest.mark.django_db
+
+
+def _everything() -> dict[str, str]:
+    """A pool with something of each kind; addresses of all pages that show it."""
+    made: Pool = pool()
+    acme = tenant("acme")
+    note_state(made.instance, actor=SYSTEM)
+    alias = create_alias(made.version.model_id, "qwen", actor=SYSTEM)
+    reservation = create_reservation(acme.pk, devices=1, actor=SYSTEM)
+    XidRule.objects.create(code=43, action="rebuild", note="here")
+    node = made.device.node
+    event = DeviceEvent.objects.create(
+        node=node, device=made.device, boot_id="b", sequence=1, source="nvml", kind="xid", code=43, at=timezone.now()
+    )
+    HealingAction.objects.create(node=node, device=made.device, event=event, action="rebuild", reason="XID 43.")
+    grant = Grant.objects.get()
+    return {
+        "instance": f"/console/instances/{made.instance.pk}/",
+        "model": f"/console/models/{made.version.model_id}/",
+        "version": f"/console/versions/{made.version.pk}/",
+        "node": f"/console/nodes/{node.pk}/",
+        "alias": f"/console/names/{alias.pk}/remove/",
+        "reservation": f"/console/reservations/{reservation.pk}/",
+        "grant": f"/console/models/{made.version.model_id}/grants/{grant.pk}/",
+    }
+
+
+LISTS = [
+    "/console/instances/",
+    "/console/models/",
+    "/console/routing/",
+    "/console/engines/",
+    "/console/nodes/",
+    "/console/reservations/",
+    "/console/healing/",
+    "/console/healing/actions/",
+    "/console/healing/events/",
+    "/console/training/",
+]
+
+
+def _changes(at: dict[str, str]) -> list[str]:
+    """Every address that changes something."""
+    return [
+        "/console/instances/new/",
+        *(f"{at['instance']}{verb}/" for verb in ("stop", "sleep", "stage", "wake", "release")),
+        "/console/models/new/",
+        f"{at['model']}names/new/",
+        f"{at['model']}grant/",
+        f"{at['model']}versions/new/",
+        at["grant"],
+        at["alias"],
+        *(f"{at['version']}{step}/" for step in ("card", "manifest", "admit", "switch", "replicas")),
+        *(f"{at['version']}{step}/" for step in ("serve", "retire", "reopen")),
+        "/console/reservations/new/",
+        at["reservation"],
+        f"{at['reservation']}end/",
+        "/console/healing/rules/new/",
+        "/console/healing/rules/43/",
+        "/console/healing/rules/43/drop/",
+        "/console/engines/vllm/off/",
+    ]
+
+
+@pytest.mark.parametrize("role", ["read_only", "operator", "superuser"])
+def test_every_platform_role_sees_every_page(client: Client, role: str) -> None:
+    at = _everything()
+    client.force_login(person("olga", platform_role=role))
+    for page in [*LISTS, *(at[name] for name in ("instance", "model", "version", "node"))]:
+        assert client.get(page).status_code == 200, page
+
+
+def test_read_only_people_see_no_action_and_change_nothing(client: Client) -> None:
+    at = _everything()
+    client.force_login(person("rita", platform_role="read_only"))
+    texts = {page: client.get(page).content.decode() for page in [*LISTS, at["instance"], at["model"], at["version"]]}
+    for address in _changes(at):
+        assert client.get(address).status_code == 403, address
+        assert client.post(address, {}).status_code == 403, address
+        for page, text in texts.items():
+            assert f'"{address}"' not in text, (page, address)
+
+
+def test_operators_are_asked_first_everywhere(operator: Client) -> None:
+    at = _everything()
+    for address in _changes(at):
+        response = operator.get(address)
+        assert response.status_code == 200, address
+        assert "csrfmiddlewaretoken" in response.content.decode(), address
+
+
+def test_people_without_a_platform_role_are_refused(client: Client) -> None:
+    at = _everything()
+    client.force_login(person("eve"))
+    for page in [*LISTS, at["instance"], f"{at['instance']}log/", at["model"], at["version"], *_changes(at)]:
+        assert client.get(page).status_code == 403, page
+
+
+@pytest.mark.parametrize(
+    "page", ["instances", "models", "versions", "nodes", "reservations/{}/end", "names/{}/remove", "healing/rules/9999"]
+)
+def test_what_is_not_there_is_a_404(operator: Client, page: str) -> None:
+    address = page.format(uuid4()) if "{}" in page else page if "rules" in page else f"{page}/{uuid4()}"
+    assert operator.get(f"/console/{address}/").status_code == 404
+
+
+def _queries(client: Client, address: str) -> int:
+    with CaptureQueriesContext(connection, ) as captured:
+        assert client.get(address).status_code == 200
+    return len(captured)
+
+
+@pytest.mark.parametrize("page", LISTS)
+def test_a_list_takes_as_many_queries_whatever_its_length(operator: Client, page: str) -> None:
+    _everything()
+    operator.get(page)
+    before = _queries(operator, page)
+    made = Instance.objects.get()
+    for number in range(12):
+        Instance.objects.create(
+            version=made.version, node=made.node, engine="vllm", state="ready", host="10.0.0.2", port=number + 1
+        )
+        Node.objects.create(
+            name=f"more-{number}", state="online", token_digest=f"{number:064d}", token_last_four="dddd"
+        )
+    assert _queries(operator, page) == before
+    assert before <= 18
+
+
+@pytest.mark.parametrize("page", LISTS)
+@pytest.mark.parametrize("query", ["q=%00", "after=abc", "sort=nope", "state=%00", "node=x&q=%ED%A0%80", "count=exact"])
+def test_no_address_breaks_a_list(operator: Client, page: str, query: str) -> None:
+    assert operator.get(f"{page}?{query}").status_code == 200
+
+
+@pytest.mark.shows("U3")
+@pytest.mark.parametrize(
+    "page", ["instances", "models", "nodes", "reservations", "healing/actions", "healing/events", "training"]
+)
+def test_a_list_can_be_had_as_csv(operator: Client, page: str) -> None:
+    _everything()
+    response = operator.get(f"/console/{page}/?format=csv")
+    assert response["Content-Type"].startswith("text/csv")
+    text = response.content.decode()
+    assert len(text.splitlines()) >= (1 if page == "training" else 2)
