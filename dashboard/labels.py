@@ -246,6 +246,30 @@ HEALTH: Final[Words] = {
     "broken": pgettext_lazy("health", "Broken"),
     "unknown": _("Unknown"),
 }
+OUTCOMES: Final[Words] = {
+    "success": pgettext_lazy("outcome", "Answered"),
+    "cancelled": pgettext_lazy("outcome", "Client left"),
+    "truncated": pgettext_lazy("outcome", "Broken off"),
+    "failed": _("Failed"),
+    "lost": pgettext_lazy("outcome", "Lost"),
+}
+STAGES: Final[Words] = {
+    "tokenise": pgettext_lazy("stage", "Tokenise"),
+    "queue": pgettext_lazy("stage", "Queue"),
+    "connect": pgettext_lazy("stage", "Connect"),
+    "prefill": pgettext_lazy("stage", "Prefill"),
+    "first_decode": pgettext_lazy("stage", "First decode"),
+    "decode": pgettext_lazy("stage", "Decode"),
+    "answer": pgettext_lazy("stage", "Answer"),
+}
+"""Of a request's time; "answer" is all of a whole one's after the connection."""
+USAGE_SOURCES: Final[Words] = {
+    "engine": pgettext_lazy("tokens", "counted by the engine"),
+    "estimated": pgettext_lazy("tokens", "estimated"),
+    "apportioned": pgettext_lazy("tokens", "another request's: the answer was shared"),
+    "none": pgettext_lazy("tokens", "not counted"),
+}
+
 ALL: Final[Mapping[str, Words]] = {
     "instance": INSTANCE_STATES,
     "wish": INSTANCE_WISHES,
@@ -277,9 +301,15 @@ ALL: Final[Mapping[str, Words]] = {
     "request": REQUEST_STATES,
     "capacity": CAPACITY_VERDICTS,
     "part": HEALTH,
+    "outcome": OUTCOMES,
+    "stage": STAGES,
+    "usage_source": USAGE_SOURCES,
 }
 
 TONES: Final[Mapping[str, str]] = {
+    "success": "good",
+    "truncated": "bad",
+    "lost": "bad",
     "fine": "good",
     "warning": "warn",
     "broken": "bad",
