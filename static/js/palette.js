@@ -41,17 +41,21 @@ function show(found) {
   input.removeAttribute("aria-activedescendant");
   found.sort((one, other) => ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind));
   let kind = "";
+  let group = null;
   found.forEach((one, at) => {
     if (one.kind !== kind) {
       kind = one.kind;
-      const head = document.createElement("li");
-      head.setAttribute("role", "presentation");
-      const title = document.createElement("h3");
+      group = document.createElement("li");
+      group.setAttribute("role", "group");
+      group.setAttribute("aria-label", words.kinds[kind] ?? kind);
+      const title = document.createElement("span");
+      title.className = "kind";
+      title.setAttribute("aria-hidden", "true");
       title.textContent = words.kinds[kind] ?? kind;
-      head.append(title);
-      list.append(head);
+      group.append(title);
+      list.append(group);
     }
-    const line = document.createElement("li");
+    const line = document.createElement("div");
     line.id = `palette-${at}`;
     line.setAttribute("role", "option");
     line.setAttribute("aria-selected", "false");
@@ -62,7 +66,7 @@ function show(found) {
     where.className = "where";
     where.textContent = one.where;
     line.append(icon(one.icon), label, where);
-    list.append(line);
+    group.append(line);
   });
   status.textContent = found.length ? words.palette_keys : words.nothing_found;
   if (found.length) choose(0);

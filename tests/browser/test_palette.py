@@ -1,0 +1,61 @@
+"""The command palette by keyboard alone, and filters that a person keeps."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tenants.models import TenantRole
+from tests.browser.conftest import Web
+from tests.browser.test_accessible import violations
+from tests.browser.walk import log_in
+from tests.dashboard.people import person, pool, tenant
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenPage = Callable[..., "Page"]
+Shoot = Callable[["Page", str], None]
+
+
+@pytest.fixture(autouse=True)
+def _people(web: Web) -> None:
+    person("olga", platform_role="operator")
+    tenant("acme", ada=TenantRole.OWNER)
+    pool()
+
+
+@pytest.mark.parametrize(("theme", "language"), [("light", "en"), ("dark", "zh-hans")])
+def test_a_page_and_a_node_are_reached_without_a_mouse(
+    open_page: OpenPage, shoot: Shoot, theme: str, language: str
+) -> None:
+    page = open_page(theme=theme, language=language)
+    log_in(page, "olga", then="/console/tenants/")
+    page.keyboard.press("Control+k")
+    page.locator("#palette input").fill("node-1")
+    page.get_by_role("option").filter(has_text="node-1").wait_for()
+    shoot(page, f"palette-{theme}")
+    assert violations(page) == []
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/console/nodes/*/")
+    page.keyboard.press("/")
+    page.locator("#palette input").fill("zzzz")
+    page.keyboard.press("Escape")
+    page.locator("#palette").wait_for(state="hidden")
+
+
+def test_a_filter_is_kept_under_a_name_and_found_again(open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page()
+    log_in(page, "olga", then="/console/tenants/?q=ac")
+    page.get_by_text("Views", exact=True).click()
+    page.get_by_label("Name of the view").fill("Ours")
+    page.get_by_role("button", name="Save view").click()
+    page.get_by_text("The view “Ours” is saved.").wait_for()
+    page.goto("/console/tenants/")
+    page.get_by_text("Views", exact=True).click()
+    shoot(page, "saved-views")
+    page.get_by_role("link", name="Ours").click()
+    page.wait_for_url("**/console/tenants/?q=ac")
+    page.get_by_text("Views", exact=True).click()
+    page.get_by_role("button", name="Delete the view “Ours”").click()
+    page.get_by_text("The view “Ours” is deleted.").wait_for()
