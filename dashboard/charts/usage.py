@@ -32,6 +32,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "24h": Range("24h", 48, timedelta(minutes=30)),
     "7d": Range("7d", 56, timedelta(hours=3)),
     "30d": Range("30d", 30, None),
+    "90d": Range("90d", 90, None),
 }
 DEFAULT_RANGE: Final = "24h"
 
@@ -50,6 +51,35 @@ def bucket_starts(chosen: Range, *, now: datetime, zone: ZoneInfo) -> list[datet
         datetime.fromtimestamp(last.timestamp() - back * chosen.step.total_seconds(), tz=zone)
         for back in range(chosen.buckets - 1, -1, -1)
     ]
+
+
+_STEPS: Final = (
+    (timedelta(hours=2), timedelta(minutes=1)),
+    (timedelta(hours=12), timedelta(minutes=10)),
+    (timedelta(days=2), timedelta(minutes=30)),
+    (timedelta(days=8), timedelta(hours=3)),
+)
+"""Of a span of one's own: up to so long, buckets so wide; calendar days beyond."""
+
+MAX_BUCKETS: Final = 400
+
+
+def buckets_between(since: datetime, until: datetime, *, zone: ZoneInfo) -> list[datetime]:
+    """Starts of buckets that fill [since, until): the first begins with it, the others on round local times."""
+    step = next((step for longest, step in _STEPS if until - since <= longest), None)
+    end = until - timedelta(seconds=1)
+    if step is None:
+        days = (end.astimezone(zone).date() - since.astimezone(zone).date()).days + 1
+        starts = bucket_starts(Range("", min(days, MAX_BUCKETS), None), now=end, zone=zone)
+    else:
+        number = int((until - since) / step) + 2
+        starts = bucket_starts(Range("", number, step), now=end, zone=zone)
+    return [since.astimezone(zone), *(start for start in starts if since < start < until)]
+
+
+def step_of(starts: Sequence[datetime]) -> timedelta:
+    """How wide its buckets are, as most of them."""
+    return starts[-1] - starts[-2] if len(starts) > 1 else timedelta(days=1)
 
 
 def models_by_tokens(points: Sequence[UsagePoint]) -> list[str]:
@@ -85,8 +115,10 @@ def _shortened(name: str) -> str:
     return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
 
 
-def token_figure(series: Sequence[Series], starts: Sequence[datetime]) -> dict[str, Any]:
+def token_figure(series: Sequence[Series], starts: Sequence[datetime], *, money: bool = False) -> dict[str, Any]:
     """A stacked bar figure for plotly. Colours are slots of the theme, filled in by the page's script.
+
+    `money`: values are millionths, drawn in whole units.
 
     Times are written without a zone: plotly shows them as they are, and they are the tenant's.
     """
@@ -96,8 +128,8 @@ def token_figure(series: Sequence[Series], starts: Sequence[datetime]) -> dict[s
             go.Bar(
                 name=escape(_shortened(one.name), quote=False),  # plotly reads names as markup
                 x=times,
-                y=list(one.tokens),
-                hovertemplate="%{y:,} · %{fullData.name}<extra></extra>",
+                y=[value / 1_000_000 for value in one.tokens] if money else list(one.tokens),
+                hovertemplate=f"%{{y:{',.4f' if money else ','}}} · %{{fullData.name}}<extra></extra>",
                 meta={"slot": one.slot},
             )
             for one in series

@@ -33,13 +33,13 @@ WINDOWS: Final = {
 
 @register.filter
 def metric_word(value: str) -> str:
-    """"input_tokens" -> "Input tokens"; what is unknown stays as it is."""
+    """ "input_tokens" -> "Input tokens"; what is unknown stays as it is."""
     return str(METRICS[Metric(value)]) if value in METRICS else value
 
 
 @register.filter
 def window_word(value: str) -> str:
-    """"minute" -> "a minute"."""
+    """ "minute" -> "a minute"."""
     return str(WINDOWS[Window(value)]) if value in WINDOWS else value
 
 
@@ -87,3 +87,9 @@ def model_tone(value: str) -> str:
 def unlocalized(value: float | None) -> str:
     """A number as HTML's attributes take it."""
     return "" if value is None else f"{value:.4f}"
+
+
+@register.filter
+def hours(milliseconds: int) -> str:
+    """5400000 -> "1.5 h"."""
+    return gettext("%(n)s h") % {"n": f"{milliseconds / 3_600_000:,.1f}"}

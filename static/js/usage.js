@@ -1,5 +1,6 @@
 // Draws the usage figure in the theme's colours, and again when the theme changes.
 const chart = document.getElementById("usage-chart");
+const running = chart?.hasAttribute("data-running") ?? false;
 const figure = chart && JSON.parse(document.getElementById("usage-figure").textContent);
 
 function token(name) {
@@ -16,7 +17,7 @@ function draw() {
     // The running bucket is not over yet, and looks it.
     marker: {
       color: token(`--gh-series-${trace.meta.slot}`),
-      opacity: trace.x.map((_, place) => (place === trace.x.length - 1 ? 0.5 : 1)),
+      opacity: trace.x.map((_, place) => (running && place === trace.x.length - 1 ? 0.5 : 1)),
     },
   }));
   const layout = {

@@ -75,6 +75,39 @@ class KeyUsage:
         return self.failures / self.requests if self.requests else None
 
 
+@dataclass(frozen=True, slots=True)
+class Only:
+    """What sums are taken of: one model, and one key or those whose names hold some letters; empty: of all."""
+
+    model: str = ""
+    key_id: UUID | None = None
+    key_name: str = ""
+
+    def condition(self, tenant_ids: Sequence[UUID]) -> tuple[str, list[Any]]:
+        """SQL about rows `u`, and its values."""
+        said: list[str] = []
+        values: list[Any] = []
+        if self.model:
+            said.append("AND u.model = %s")
+            values.append(self.model)
+        if self.key_id is not None:
+            said.append("AND u.key_id = %s")
+            values.append(self.key_id)
+        if self.key_name:
+            said.append("AND u.key_id IN (SELECT id FROM tenants_apikey WHERE tenant_id = ANY(%s::uuid[])")
+            said.append("AND strpos(lower(name), lower(%s)) > 0)")
+            values += [list(tenant_ids), self.key_name]
+        return " ".join(said), values
+
+
+EVERYTHING: Final = Only()
+
+_MAKERS: Final = (
+    "LEFT JOIN (SELECT id AS made_id, created_by_id AS member_id FROM tenants_apikey) AS maker "
+    "ON maker.made_id = used.key_id"
+)
+
+
 def sum_usage(
     tenant_ids: Sequence[UUID],
     *,
@@ -84,20 +117,22 @@ def sum_usage(
     sums: Sequence[str] = _SUMMED,
     tail: str = "",
     key_ids: Sequence[UUID | None] | None = None,
+    only: Only = EVERYTHING,
 ) -> list[dict[str, Any]]:
     """Sums (`sums`, columns of tenants.models.UsageSums) by bucket, tenant_id, key_id, model, or whatever `by` names.
 
-    Bucket i reaches from starts[i] to the next start, the last one to `until`; only whole minutes. `tail` is SQL of
-    the caller's own (ORDER BY, LIMIT), `key_ids` leaves out other keys.
+    `member_id` is who made the key. Bucket i reaches from starts[i] to the next start, the last one to `until`; only
+    whole minutes. `tail` is SQL of the caller's own (ORDER BY, LIMIT), `key_ids` leaves out other keys.
     """
     pieces = tile([start.timestamp() for start in starts], until.timestamp())
     parts: list[str] = []
     values: list[Any] = []
+    asked, asked_values = only.condition(tenant_ids)
     for unit in dict.fromkeys(piece.unit for piece in pieces):
         of_unit = [piece for piece in pieces if piece.unit == unit]
-        keys = ""
+        keys = asked
         if key_ids is not None:
-            keys = "AND (u.key_id = ANY(%s::uuid[]) OR (u.key_id IS NULL AND %s))"
+            keys += " AND (u.key_id = ANY(%s::uuid[]) OR (u.key_id IS NULL AND %s))"
         # OFFSET 0: each piece is looked up in the index. As a join the planner would read the table for all of them.
         parts.append(
             "SELECT piece.bucket, used.* "  # noqa: S608  # names of our own
@@ -111,6 +146,7 @@ def sum_usage(
             [datetime.fromtimestamp(piece.until, UTC) for piece in of_unit],
             [piece.bucket for piece in of_unit],
             list(tenant_ids),
+            *asked_values,
         ]
         if key_ids is not None:
             values += [[key_id for key_id in key_ids if key_id is not None], None in key_ids]
@@ -119,8 +155,9 @@ def sum_usage(
     group = f"GROUP BY {', '.join(by)}" if by else "HAVING count(*) > 0"
     names = [*by, *sums]
     columns = ", ".join([*by, *(f"sum({name}) AS {name}" for name in sums)])
+    makers = _MAKERS if "member_id" in by else ""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {columns} FROM ({' UNION ALL '.join(parts)}) AS used {group} {tail}", values)  # noqa: S608
+        cursor.execute(f"SELECT {columns} FROM ({' UNION ALL '.join(parts)}) AS used {makers} {group} {tail}", values)  # noqa: S608
         whole = set(sums) - {"ttft_ms"}  # sums of whole numbers come as decimals
         return [
             {name: int(value) if name in whole else value for name, value in zip(names, row, strict=True)}
@@ -128,7 +165,8 @@ def sum_usage(
         ]
 
 
-def _sums(row: Mapping[str, Any]) -> UsageSums:
+def sums_of(row: Mapping[str, Any]) -> UsageSums:
+    """Of a row that has all of the default sums."""
     return UsageSums(
         requests=row["requests"],
         failures=row["failures"],
@@ -146,7 +184,7 @@ _NOTHING: Final = UsageSums(0, 0, 0, 0, 0, None)
 def usage_totals(tenant_id: UUID, *, since: datetime, until: datetime) -> UsageSums:
     """What the tenant used in [since, until), whole minutes."""
     rows = sum_usage([tenant_id], starts=[since], until=until, by=[])
-    return _sums(rows[0]) if rows else _NOTHING
+    return sums_of(rows[0]) if rows else _NOTHING
 
 
 def usage_series(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime) -> list[UsagePoint]:
@@ -203,4 +241,4 @@ def usage_by_key(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime
 def usage_by_tenant(tenant_ids: Sequence[UUID], *, since: datetime, until: datetime) -> dict[UUID, UsageSums]:
     """What each of these tenants used in [since, until); tenants without usage are absent."""
     rows = sum_usage(tenant_ids, starts=[since], until=until, by=["tenant_id"])
-    return {row["tenant_id"]: _sums(row) for row in rows}
+    return {row["tenant_id"]: sums_of(row) for row in rows}

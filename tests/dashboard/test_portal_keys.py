@@ -1,6 +1,7 @@
 """Keys in the portal: shown once, made and revoked by those who may, invisible across tenants."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +13,7 @@ from dashboard.views.portal import keys as keys_page
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditEvent, Tenant, TenantRole, TenantState, User
-from tests.dashboard.people import person, pool, tenant
+from tests.dashboard.people import person, pool, tenant, usage
 
 pytestmark = pytest.mark.django_db
 
@@ -47,7 +48,7 @@ def test_secret_is_shown_once_and_never_again(client: Client, acme: Tenant) -> N
     assert "no-store" in response.headers["Cache-Control"]
     key = ApiKey.objects.get()
     assert key.digest == services.digest_secret(secret)
-    for page in ("/t/acme/", "/t/acme/keys/", "/t/acme/keys/?show=all", "/t/acme/usage/", "/t/acme/keys/new/"):
+    for page in ("/t/acme/", "/t/acme/keys/", "/t/acme/keys/?state=all", "/t/acme/usage/", "/t/acme/keys/new/"):
         assert secret not in client.get(page).content.decode(), page
     assert secret not in str(list(AuditEvent.objects.values()))
 
@@ -194,7 +195,7 @@ def test_a_leaked_key_is_revoked_and_listed_as_that_after_asking(client: Client,
     assert "listed as leaked" in client.post(address, follow=True).content.decode()
     assert ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=False, compromised_at__isnull=False).exists()
     assert AuditEvent.objects.filter(action="api_key.compromised").count() == 1
-    listed = client.get("/t/acme/keys/?show=all").content.decode()
+    listed = client.get("/t/acme/keys/?state=all").content.decode()
     assert ">Leaked<" in listed
     assert address not in listed
 
@@ -204,7 +205,7 @@ def test_a_revoked_key_can_turn_out_to_have_leaked(client: Client, acme: Tenant)
     services.revoke_api_key(key.pk, actor=SYSTEM)
     log_in(client, "ada")
     address = f"/t/acme/keys/{key.pk}/leaked/"
-    assert address in client.get("/t/acme/keys/?show=all").content.decode()
+    assert address in client.get("/t/acme/keys/?state=all").content.decode()
     assert "is revoked already" in client.get(address).content.decode()
     client.post(address)
     key.refresh_from_db()
@@ -276,7 +277,7 @@ def test_revoked_keys_are_listed_only_when_asked_for(client: Client, acme: Tenan
     services.revoke_api_key(key.pk, actor=SYSTEM)
     log_in(client, "ada")
     assert "old-key" not in client.get("/t/acme/keys/").content.decode()
-    assert "old-key" in client.get("/t/acme/keys/?show=all").content.decode()
+    assert "old-key" in client.get("/t/acme/keys/?state=all").content.decode()
 
 
 def test_key_names_cannot_carry_markup(client: Client, acme: Tenant) -> None:
@@ -286,14 +287,14 @@ def test_key_names_cannot_carry_markup(client: Client, acme: Tenant) -> None:
 
 
 def _names(text: str) -> list[str]:
-    return re.findall(r'class="main">(key-\d+)<', text)
+    return re.findall(r'class="main"\s+href="[^"]+">(key-\d+)<', text)
 
 
 @pytest.mark.shows("U2", "U3")
 def test_every_key_is_reached_page_by_page_with_the_true_total(
     client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys_page, "PAGE_SIZE", 3)
+    monkeypatch.setattr(keys_page, "TABLE", replace(keys_page.TABLE, page_size=3))
     monkeypatch.setattr(context, "COUNT_LIMIT", 5)
     for number in range(8):
         services.create_api_key(acme, name=f"key-{number}", actor=SYSTEM)
@@ -301,36 +302,64 @@ def test_every_key_is_reached_page_by_page_with_the_true_total(
     address, seen = "/t/acme/keys/", []
     for _ in range(3):
         text = client.get(address).content.decode()
-        assert "8 keys" in text
+        assert "8 rows" in text
         assert '<span class="count">5+</span>' in text
         seen += _names(text)
         services.create_api_key(acme, name=f"new-{len(seen)}", actor=SYSTEM)  # moves nothing on later pages
         ApiKey.objects.filter(name__startswith="new-").delete()
-        older = re.search(r'href="(\?before=[^"]+)"', text)
+        older = re.search(r'rel="next"\s+href="(\?after=[^"]+)"', text)
         address = f"/t/acme/keys/{older.group(1)}" if older else ""
     assert seen == [f"key-{number}" for number in range(7, -1, -1)]
     assert address == ""
 
 
 @pytest.mark.shows("U3")
-def test_search_is_over_all_keys_and_stays_in_the_address(
+def test_search_and_sort_are_over_all_keys_and_stay_in_the_address(
     client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys_page, "PAGE_SIZE", 2)
+    monkeypatch.setattr(keys_page, "TABLE", replace(keys_page.TABLE, page_size=2))
     for number in range(12):
-        services.create_api_key(acme, name=f"key-{number}", actor=SYSTEM)
+        services.create_api_key(acme, name=f"key-{number}", actor=SYSTEM, rpm_limit=100 - number)
     log_in(client, "ada")
     text = client.get("/t/acme/keys/?q=KEY-1").content.decode()
     assert _names(text) == ["key-11", "key-10"]
-    assert "3 keys" in text
-    assert 'href="?q=KEY-1&amp;before=' in text
-    assert 'href="?q=KEY-1&amp;show=all"' in text
+    assert "3 rows" in text
+    assert re.search(r'rel="next"\s+href="\?q=KEY-1&amp;after=', text)
+    assert _names(client.get("/t/acme/keys/?sort=rpm").content.decode()) == ["key-11", "key-10"]
+    assert _names(client.get("/t/acme/keys/?sort=-rpm").content.decode()) == ["key-0", "key-1"]
+    assert _names(client.get("/t/acme/keys/?sort=name").content.decode()) == ["key-0", "key-1"]
     last_four = ApiKey.objects.get(name="key-0").last_four
     assert "key-0" in _names(client.get("/t/acme/keys/", {"q": last_four}).content.decode())
     assert "No key matches" in client.get("/t/acme/keys/?q=nothing").content.decode()
 
 
-@pytest.mark.parametrize("query", ["q=%00", "before=%00", "before=abc", "show=%00", "q=" + "x" * 5000, "q=%ED%A0%80"])
+def test_keys_come_as_csv_without_formulas_or_digests(client: Client, acme: Tenant) -> None:
+    for name in ("plain", "=1+1"):
+        services.create_api_key(acme, name=name, actor=SYSTEM)
+    log_in(client, "vic")
+    lines = b"".join(client.get("/t/acme/keys/?format=csv")).decode().splitlines()
+    assert lines[0].startswith("name,masked,state")
+    assert len(lines) == 3
+    assert any(line.startswith("'=1+1,") for line in lines)
+    assert not any(key.digest in line for key in ApiKey.objects.all() for line in lines)
+
+
+def test_a_key_has_a_page_that_says_what_it_is_and_used(client: Client, acme: Tenant) -> None:
+    made = services.create_api_key(acme, name="search-prod", actor=SYSTEM, rpm_limit=7).key
+    used = usage(acme, at=timezone.now(), tokens=500)
+    log_in(client, "vic")
+    text = client.get(f"/t/acme/keys/{made.pk}/").content.decode()
+    assert "Not used in these days" in text
+    assert "Requests / a minute" in text
+    page = client.get(f"/t/acme/keys/{used.key_id}/")
+    assert page.context["usage"].tokens == 1000
+    assert sum(tokens for _, tokens in page.context["by_day"]) == 1000
+    bank = tenant("bank", boris=TenantRole.OWNER)
+    log_in(client, "boris")
+    assert client.get(f"/t/{bank.slug}/keys/{made.pk}/").status_code == 404
+
+
+@pytest.mark.parametrize("query", ["q=%00", "after=%00", "after=abc", "state=%00", "sort=%00", "q=" + "x" * 5000, "q=%ED%A0%80"])
 def test_no_address_breaks_the_list(client: Client, acme: Tenant, query: str) -> None:
     log_in(client, "ada")
     assert client.get(f"/t/acme/keys/?{query}").status_code == 200

@@ -1,28 +1,62 @@
 """Portal: API keys. A secret is in the answer to its creation, or its rotation, and nowhere after."""
 
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any, Final
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db.models import Q, QuerySet, Value
+from django.db.models.functions import Coalesce
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import selectors
 from dashboard.access import PortalAccess, portal_page
-from dashboard.filters import row_before, search_text
+from dashboard.charts.usage import RANGES, bucket_starts, sparkline
+from dashboard.filters import search_text
 from dashboard.forms import KeyForm, RotateForm
+from dashboard.reads.key_usage import read_key_usage
+from dashboard.reads.portal_limits import read_key_limits
 from dashboard.sheets import sheet
+from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
+from dashboard.tables.table import Filtered
 from tenants import services
 from tenants.actor import user_actor
 from tenants.models import ApiKey
 from tenants.selectors import get_api_key, list_api_keys
 
-PAGE_SIZE = 100
+_NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
+_NOT_YET: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+TABLE: Final = Table(
+    name="keys",
+    sort="-made",
+    columns=(
+        Column(key="name", label=_lazy("Key"), order="name", value=lambda key: key.name),
+        Column(key="masked", value=lambda key: key.masked),
+        Column(key="state", label=_lazy("State"), value=lambda key: state_of(key, timezone.now())),
+        Column(key="models", label=_lazy("Models"), value=lambda key: " ".join(key.allowed_models)),
+        Column(
+            key="rpm", label=_lazy("Requests a minute"), order="rate", numeric=True, value=lambda key: key.rpm_limit
+        ),
+        Column(key="expires", label=_lazy("Expires"), order="ends", value=lambda key: key.expires_at),
+        Column(key="made", label=_lazy("Made"), order="pk", value=lambda key: key.created_at),
+        Column(key="made_by", value=lambda key: str(key.created_by or "")),
+        Column(key="used", label=_lazy("Last used"), order="used", value=lambda key: key.last_used_at),
+        Column(key="actions", hidden_label=_lazy("Actions")),
+    ),
+)
+SHOWN: Final = frozenset({"name", "state", "models", "rpm", "expires", "made", "used", "actions"})
+"""Columns that are only in the CSV stand beneath others on the page."""
+
+DAYS: Final = 30
 
 
 def state_of(key: ApiKey, now: datetime) -> str:
@@ -33,7 +67,7 @@ def state_of(key: ApiKey, now: datetime) -> str:
 
 
 def _can_rotate(key: ApiKey, now: datetime) -> bool:
-    return key.is_usable(now) and key.replaced_by_id is None
+    return key.is_usable(now) and key.replaced_by_id is None and not key.purpose
 
 
 def _key(access: PortalAccess, key_id: UUID) -> ApiKey:
@@ -49,33 +83,96 @@ def _frame(access: PortalAccess) -> dict[str, object]:
 
 
 @portal_page
-def index(request: HttpRequest, access: PortalAccess) -> HttpResponse:
-    """Newest first, a page at a time by key: the cost of a page does not grow with the number of keys."""
-    show_revoked = request.GET.get("show") == "all"
-    search, before = search_text(request), row_before(request)
-    keys = list_api_keys(access.tenant, include_revoked=show_revoked, search=search)
-    page = list((keys.filter(pk__lt=before) if before else keys)[: PAGE_SIZE + 1])
-    shown = page[:PAGE_SIZE]
+def index(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
+    """Sorted, sought and paged by the database: the cost of a page does not grow with the number of keys before it."""
+    filtered = Filtered(
+        search=search_text(request),
+        placeholder=_("Name or last four"),
+        facets=[
+            Facet.read(
+                request,
+                "state",
+                _("State"),
+                [
+                    ("usable", _("In use")),
+                    ("expired", _("Expired")),
+                    ("revoked", _("Revoked")),
+                    ("leaked", _("Leaked")),
+                    ("all", _("All")),
+                ],
+                default="usable",
+            ),
+            Facet.read(request, "by", _("Made by"), [("me", _("Me"))], all_label=_("Anybody")),
+        ],
+    )
     now = timezone.now()
+    rows = _filtered(access, filtered, now)
+    if is_csv(request):
+        return csv_response(TABLE, request, rows)
+    page = read_page(TABLE, request, rows)
     return render(
         request,
         "portal/keys.html",
         {
             "access": access,
-            "rows": [
-                (
-                    key,
-                    state_of(key, now),
-                    access.may_rotate(key.created_by_id) and _can_rotate(key, now),
-                    access.may_revoke(key.created_by_id),
-                )
-                for key in shown
-            ],
-            "show_revoked": show_revoked,
-            "search": search,
-            "total": keys.count(),
-            "before": before,
-            "older": shown[-1].pk if len(page) > PAGE_SIZE else None,
+            "page": page,
+            "headings": [heading for heading in page.headings if heading.key in SHOWN],
+            "rows": [(key, state_of(key, now), *_may(access, key, now)) for key in page.rows],
+            "filtered": filtered,
+            "narrowed": bool(filtered.search) or any(facet.chosen not in ("", "usable") for facet in filtered.facets),
+        },
+    )
+
+
+def _filtered(access: PortalAccess, filtered: Filtered, now: datetime) -> "QuerySet[Any]":
+    state, by = (facet.chosen for facet in filtered.facets)
+    rows = list_api_keys(access.tenant, include_revoked=state not in ("usable", "expired"), search=filtered.search)
+    if state == "usable":
+        rows = rows.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+    elif state == "expired":
+        rows = rows.filter(expires_at__lte=now)
+    elif state == "revoked":
+        rows = rows.filter(revoked_at__isnull=False)
+    elif state == "leaked":
+        rows = rows.filter(compromised_at__isnull=False)
+    if by == "me":
+        rows = rows.filter(created_by=access.user)
+    return rows.annotate(
+        ends=Coalesce("expires_at", Value(_NEVER)),
+        used=Coalesce("last_used_at", Value(_NOT_YET)),
+        rate=Coalesce("rpm_limit", Value(0)),
+    )
+
+
+def _may(access: PortalAccess, key: ApiKey, now: datetime) -> tuple[bool, bool]:
+    """Whether the person may rotate it, and whether revoke it."""
+    return access.may_rotate(key.created_by_id) and _can_rotate(key, now), access.may_revoke(key.created_by_id)
+
+
+@portal_page
+def one(request: HttpRequest, access: PortalAccess, key_id: UUID) -> HttpResponse:
+    """One key: what it may, what it used, what holds it back, where it came from."""
+    key = _key(access, key_id)
+    now = timezone.now()
+    zone = ZoneInfo(access.tenant.time_zone)
+    starts = bucket_starts(RANGES["30d"], now=now, zone=zone)
+    usage = read_key_usage(key, starts=starts, until=now)
+    may_rotate, may_revoke = _may(access, key, now)
+    return render(
+        request,
+        "portal/key.html",
+        {
+            "access": access,
+            "key": key,
+            "state": state_of(key, now),
+            "may_rotate": may_rotate,
+            "may_revoke": may_revoke,
+            "usage": usage,
+            "bars": sparkline(usage.by_day, width=600, height=64),
+            "days": DAYS,
+            "by_day": [(start, tokens) for start, tokens in zip(starts, usage.by_day, strict=True)],
+            "limits": read_key_limits(key, now),
+            "before": ApiKey.objects.filter(tenant=access.tenant, replaced_by=key).first(),
         },
     )
 

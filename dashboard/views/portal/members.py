@@ -1,21 +1,26 @@
 """Portal: who belongs to the tenant, and who is invited. An invitation's link is in one answer and nowhere after."""
 
+from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db.models import Q, QuerySet, Value
+from django.db.models.functions import Coalesce, Lower, NullIf
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import labels
 from dashboard.access import PortalAccess, portal_page
 from dashboard.accounts.forms import InviteForm, RoleForm
-from dashboard.filters import row_before
+from dashboard.filters import search_text
 from dashboard.sheets import sheet
+from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
+from dashboard.tables.table import Filtered
 from tenants import services
 from tenants.actor import user_actor
 from tenants.models import Invitation, Membership, TenantRole
@@ -23,7 +28,7 @@ from tenants.policies.roles import Action, Object
 from tenants.reads import people
 from tenants.services.invitations import invitation_link
 
-PAGE_SIZE = 100
+INVITATIONS_SHOWN: Final = 100
 
 
 def _frame(access: PortalAccess) -> dict[str, object]:
@@ -37,28 +42,51 @@ def _roles(access: PortalAccess) -> list[tuple[str, str]]:
     return [(role.value, labels.word("role", role)) for role in order if access.standing.may_give(role)]
 
 
+TABLE: Final = Table(
+    name="members",
+    sort="-since",
+    columns=(
+        Column(key="name", label=_lazy("Person"), order="called", value=lambda row: str(row.user)),
+        Column(key="email", value=lambda row: row.user.email),
+        Column(key="role", label=_lazy("Role"), order="role", value=lambda row: row.role),
+        Column(key="source", label=_lazy("Role given"), order="source", value=lambda row: row.source),
+        Column(key="since", label=_lazy("Member since"), order="pk", value=lambda row: row.created_at),
+        Column(key="actions", hidden_label=_lazy("Actions")),
+    ),
+)
+
+
 @portal_page
-def index(request: HttpRequest, access: PortalAccess) -> HttpResponse:
-    """Members, newest first and a page at a time, and the invitations that are open."""
-    before = row_before(request)
-    members = people.list_members(access.tenant)
-    page = list((members.filter(pk__lt=before) if before else members)[: PAGE_SIZE + 1])
-    shown = page[:PAGE_SIZE]
+def index(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
+    """Members, and the invitations that are open."""
+    facet = Facet.read(
+        request, "role", _("Role"), [(role.value, labels.word("role", role)) for role in TenantRole], all_label=_("All")
+    )
+    filtered = Filtered(search=search_text(request), placeholder=_("Name or e-mail address"), facets=[facet])
+    rows: QuerySet[Any] = people.list_members(access.tenant).annotate(
+        called=Lower(Coalesce(NullIf("user__display_name", Value("")), "user__email"))
+    )
+    if filtered.search:
+        rows = rows.filter(Q(user__display_name__icontains=filtered.search) | Q(user__email__icontains=filtered.search))
+    if facet.chosen:
+        rows = rows.filter(role=facet.chosen)
+    if is_csv(request):
+        return csv_response(TABLE, request, rows)
+    page = read_page(TABLE, request, rows)
     may_change = access.may(Action.CHANGE, Object.MEMBER)
     invitations: list[Invitation] = []
-    if access.may_see_invitations and not before:
-        invitations = list(people.list_invitations(access.tenant, open_only=True)[:PAGE_SIZE])
+    if access.may_see_invitations:
+        invitations = list(people.list_invitations(access.tenant, open_only=True)[:INVITATIONS_SHOWN])
     return render(
         request,
         "portal/members.html",
         {
             "access": access,
-            "rows": [(member, may_change and access.standing.may_give(member.role)) for member in shown],
+            "page": page,
+            "headings": [heading for heading in page.headings if heading.label or heading.hidden_label],
+            "filtered": filtered,
+            "rows": [(member, may_change and access.standing.may_give(member.role)) for member in page.rows],
             "invitations": [(one, access.may_invite and access.standing.may_give(one.role)) for one in invitations],
-            "total": members.count(),
-            "before": before,
-            "older": shown[-1].pk if len(page) > PAGE_SIZE else None,
-            "now": timezone.now(),
         },
     )
 

@@ -9,6 +9,7 @@ from django.shortcuts import render
 
 from dashboard import selectors
 from dashboard.access import PortalAccess, portal_page
+from dashboard.reads.first_request import newest_request
 
 EXAMPLE_MODEL: Final = "model-name"
 
@@ -30,6 +31,30 @@ answer = client.chat.completions.create(
 print(answer.choices[0].message.content)"""
 
 
+JAVASCRIPT: Final = """// npm install openai
+import OpenAI from "openai";
+
+const client = new OpenAI({{ baseURL: {base_url}, apiKey: process.env.GATEHOUSE_API_KEY }});
+const answer = await client.chat.completions.create({{
+  model: {model},
+  messages: [{{ role: "user", content: "Say hello in five words." }}],
+  max_tokens: 32,
+}});
+console.log(answer.choices[0].message.content);"""
+
+ANTHROPIC: Final = """# pip install anthropic
+import os
+from anthropic import Anthropic
+
+client = Anthropic(base_url={root!r}, api_key=os.environ["GATEHOUSE_API_KEY"])
+answer = client.messages.create(
+    model={model!r},
+    messages=[{{"role": "user", "content": "Say hello in five words."}}],
+    max_tokens=32,
+)
+print(answer.content[0].text)"""
+
+
 def snippets(*, base_url: str, model: str) -> dict[str, str]:
     """Examples that work when pasted, whatever the model's name holds."""
     request = {"model": model, "messages": [{"role": "user", "content": "Say hello in five words."}], "max_tokens": 32}
@@ -38,6 +63,8 @@ def snippets(*, base_url: str, model: str) -> dict[str, str]:
     return {
         "curl": CURL.format(base_url=base_url, body=body.replace("'", "'\\''")),
         "python": PYTHON.format(base_url=base_url, model=model),
+        "javascript": JAVASCRIPT.format(base_url=json.dumps(base_url), model=json.dumps(model)),
+        "anthropic": ANTHROPIC.format(root=base_url.removesuffix("/v1"), model=model),
     }
 
 
@@ -55,5 +82,18 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
             "models": models,
             "base_url": base_url,
             "snippets": snippets(base_url=base_url, model=example),
+            "examples": [
+                ("curl", "curl"),
+                ("python", "Python"),
+                ("javascript", "JavaScript"),
+                ("anthropic", "Anthropic"),
+            ],
+            "seen": newest_request(access.tenant),
         },
     )
+
+
+@portal_page
+def first(request: HttpRequest, access: PortalAccess) -> HttpResponse:
+    """What the quick start asks again and again until the ledger has a request."""
+    return render(request, "portal/_first_request.html", {"access": access, "seen": newest_request(access.tenant)})

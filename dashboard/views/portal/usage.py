@@ -1,67 +1,185 @@
-"""Portal: what was used, from rollups."""
+"""Portal: what was used, from rollups. Whoever belongs to the tenant sees it, over its budget or not."""
 
-from functools import cache
-from zoneinfo import ZoneInfo, available_timezones
+import csv
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from dashboard.access import PortalAccess, portal_page
-from dashboard.charts.usage import DEFAULT_RANGE, RANGES, bucket_starts, sparkline, token_figure, token_series
-from tenants.reads.usage import usage_by_key, usage_series, usage_totals
-
-KEY_LIMIT = 50
-"""Keys in the table by key."""
+from dashboard.charts.usage import (
+    DEFAULT_RANGE,
+    RANGES,
+    bucket_starts,
+    buckets_between,
+    sparkline,
+    step_of,
+    token_figure,
+)
+from dashboard.filters import search_text
+from dashboard.ranges import TimeRange, read_range
+from dashboard.reads import usage as reads
+from dashboard.reads.portal_limits import nearest, read_limits
+from dashboard.reads.usage import GROUPS, MEASURES, UsageAsk, read_usage, usage_rows
+from dashboard.tables import CSV_LIMIT, Facet, is_csv, safe_cell
+from dashboard.tables.table import Filtered
+from tenants.models import ApiKey, User
+from tenants.policies.money import amount_of
+from tenants.reads.budget import read_budget
+from tenants.reads.usage import Only
 
 MERGED_BUCKETS = 30
 """Bars of a sparkline; more would be thinner than a pixel."""
 
+LIMITS_SHOWN: Final = 5
+_KEPT: Final = ("range", "from", "to", "zone", "group", "show", "key")
 
-def _merge(values: list[int]) -> list[int]:
+
+def merged(values: Sequence[int]) -> list[int]:
     """At most MERGED_BUCKETS sums of neighbours."""
     size = -(-len(values) // MERGED_BUCKETS)
-    return [sum(values[start : start + size]) for start in range(0, len(values), size)]
+    return [sum(values[start : start + size]) for start in range(0, len(values), size)] if size else []
 
 
 @portal_page
-def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
-    chosen = RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
-    zone = _zone(request.GET.get("zone", ""), default=access.tenant.time_zone)
+def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     now = timezone.now()
-    starts = bucket_starts(chosen, now=now, zone=zone)
-    series = token_series(
-        usage_series(access.tenant.pk, starts=starts, until=now), buckets=len(starts), other=_("Other models")
+    span = read_range(request, now=now, home_zone=access.tenant.time_zone, choices=tuple(RANGES), default=DEFAULT_RANGE)
+    ask = _ask(request, access, span, now)
+    with timezone.override(span.zone):
+        if is_csv(request):
+            return _csv(ask)
+        return _page(request, access, span, ask, now)
+
+
+def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: UsageAsk, now: datetime) -> HttpResponse:
+    found = read_usage(
+        ask,
+        other={"model": _("Other models"), "key": _("Other keys"), "member": _("Others")}[ask.group],
+        keyless=_("Without a key"),
+        nobody=_("Nobody’s key, or a token"),
     )
-    keys = usage_by_key(access.tenant.pk, starts=starts, until=now, limit=KEY_LIMIT + 1)
+    limits = read_limits(access.tenant, now, rates=0)
+    only = ask.only
+    key = ApiKey.objects.filter(tenant=access.tenant, pk=only.key_id).first() if only.key_id else None
+    filtered = Filtered(
+        search=only.key_name,
+        placeholder=_("Key’s name"),
+        facets=[
+            Facet.read(request, "model", _("Model"), [(name, name) for name in found.models], all_label=_("All")),
+        ],
+    )
+    kept = [(name, request.GET[name]) for name in _KEPT if request.GET.get(name)]
     context = {
         "access": access,
-        "chosen": chosen.name,
-        "ranges": [(name, _range_word(name)) for name in RANGES],
-        "zone": zone.key,
-        "zones": list(dict.fromkeys([access.tenant.time_zone, "UTC", zone.key])),
         "now": now,
-        "totals": usage_totals(access.tenant.pk, since=starts[0], until=now),
-        "series": series,
-        "figure": token_figure(series, starts),
-        "table": [(start, [one.tokens[i] for one in series]) for i, start in enumerate(starts)],
-        "keys": [(key, sparkline(_merge(list(key.by_bucket)))) for key in keys[:KEY_LIMIT]],
-        "key_limit": KEY_LIMIT if len(keys) > KEY_LIMIT else None,
+        "range": span,
+        "chosen": span.name,
+        "zone": span.zone.key,
+        "filtered": filtered,
+        "kept": kept,
+        "only_key": key,
+        "groups": [("model", _("Model")), ("key", _("Key")), ("member", _("Member"))],
+        "measures": [("tokens", _("Tokens")), ("requests", _("Requests")), ("cost", _("Cost"))],
+        "group": ask.group,
+        "measure": ask.measure,
+        "usage": found,
+        "totals": found.totals,
+        "budget": read_budget(access.tenant, now),
+        "series": found.series,
+        "chart_title": _title(ask),
+        "figure": token_figure(found.series, ask.starts, money=ask.measure == "cost"),
+        "running": span.until >= now,
+        "table": [(start, [one.tokens[place] for one in found.series]) for place, start in enumerate(ask.starts)],
+        "keys": [(line, sparkline(merged(line.by_bucket))) for line in found.keys],
+        "key_limit": reads.KEY_LIMIT if found.more_keys else None,
+        "limits": nearest([one for one in limits if one.share is not None], LIMITS_SHOWN),
+        "limits_known": any(one.share is not None for one in limits),
+        "any_limits": bool(limits),
+        "month_from": f"{now.astimezone(span.zone):%Y-%m}-01T00:00",
     }
-    with timezone.override(zone):
-        return render(request, "portal/usage.html", context)
+    return render(request, "portal/usage.html", context)
 
 
-def _zone(name: str, *, default: str) -> ZoneInfo:
-    """The zone that the address names, the tenant's where it names none that exists."""
-    return ZoneInfo(name if name in _zone_names() else default)
+def _ask(request: HttpRequest, access: PortalAccess, span: TimeRange, now: datetime) -> UsageAsk:
+    group, measure = request.GET.get("group", ""), request.GET.get("show", "")
+    starts = (
+        bucket_starts(RANGES[span.name], now=now, zone=span.zone)
+        if span.name
+        else buckets_between(span.since, span.until, zone=span.zone)
+    )
+    return UsageAsk(
+        tenant=access.tenant,
+        starts=starts,
+        until=span.until,
+        group=group if group in GROUPS else "model",
+        measure=measure if measure in MEASURES else "tokens",
+        only=Only(
+            model=request.GET.get("model", "").replace("\x00", "")[:200],
+            key_id=_uuid(request.GET.get("key", "")),
+            key_name=search_text(request),
+        ),
+    )
 
 
-@cache
-def _zone_names() -> frozenset[str]:
-    return frozenset(available_timezones())  # reads hundreds of files
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
-def _range_word(name: str) -> str:
-    return {"1h": _("1 h"), "24h": _("24 h"), "7d": _("7 d"), "30d": _("30 d")}[name]
+def _title(ask: UsageAsk) -> str:
+    what = {"tokens": _("Tokens"), "requests": _("Requests"), "cost": _("Cost")}[ask.measure]
+    by = {"model": _("by model"), "key": _("by key"), "member": _("by member")}[ask.group]
+    return (
+        _("%(what)s a day, %(by)s") % {"what": what, "by": by}
+        if step_of(ask.starts) >= timedelta(hours=23)
+        else _("%(what)s %(by)s") % {"what": what, "by": by}
+    )
+
+
+_COLUMNS: Final = (
+    "from", "name", "id", "requests", "failures", "input_tokens", "cached_tokens", "output_tokens", "cost",
+)  # fmt: skip
+
+
+class _Line:
+    def write(self, text: str) -> str:
+        return text
+
+
+def _csv(ask: UsageAsk) -> StreamingHttpResponse:
+    """Sums by bucket and group, as the chart groups them; all groups, not the largest alone."""
+    rows = usage_rows(ask, limit=CSV_LIMIT + 1)
+    response = StreamingHttpResponse(_lines(ask, rows), content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{ask.tenant.slug}-usage-by-{ask.group}.csv"'
+    return response
+
+
+def _lines(ask: UsageAsk, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    writer = csv.writer(_Line())
+    yield writer.writerow(_COLUMNS)
+    column = GROUPS[ask.group]
+    wanted = {row[column] for row in rows} - {None}
+    names: dict[Any, str] = {}
+    if ask.group == "key":
+        names = {pk: key.name for pk, key in ApiKey.objects.in_bulk(wanted).items()}
+    elif ask.group == "member":
+        names = {pk: str(person) for pk, person in User.objects.in_bulk(wanted).items()}
+    for row in rows[:CSV_LIMIT]:
+        value = row[column]
+        cells = [
+            ask.starts[row["bucket"]],
+            value if ask.group == "model" else names.get(value, ""),
+            "" if ask.group == "model" or value is None else str(value),
+            *(row[name] for name in _COLUMNS[3:8]),
+        ]
+        yield writer.writerow([*(safe_cell(cell) for cell in cells), amount_of(row["cost_micros"])])
+    if len(rows) > CSV_LIMIT:
+        yield writer.writerow([_("There is more: choose a shorter range or a filter.")])
