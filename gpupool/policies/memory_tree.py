@@ -37,6 +37,7 @@ SEGMENTS: Final = (
 SHARED: Final = "shared"
 """The id of the tenant node of instances that serve every tenant."""
 
+_NOBODY: Final = UUID(int=0)
 _IDLE: Final = ("unused", "unknown", "other")
 _GIVES_WAY: Final = ("unused", "unknown", "kv_free", "activations", "lora", "kv_used", "weights")
 """Where readings of different moments add up to more than the device has: in this order."""
@@ -214,7 +215,7 @@ def _grow(
         told = {} if who is None else {"slug": who.slug}
         key, name = (SHARED, SHARED) if tenant_id is None else (str(tenant_id), who.name if who else str(tenant_id))
         owner = tree.add(gpu, "tenant", key, name, told)
-        for at in sorted(by_tenant[tenant_id], key=lambda at: (str(held[at][0].instance_id), held[at][0].holder)):
+        for at in sorted(by_tenant[tenant_id], key=lambda at: (held[at][0].instance_id or _NOBODY, held[at][0].holder)):
             _add_instance(tree, owner, *held[at], filled[at])
     for part in beside:
         tree.segment(gpu, part)
@@ -304,6 +305,8 @@ def _fit(filled: list[list[Part]], claimed: Sequence[int], beside: list[Part], s
     All claims together are within the device, so no instance that keeps to its own is ever cut for others.
     """
     over = 0 if size is None else sum(part[1] for parts in (*filled, beside) for part in parts) - size
+    if over <= 0:
+        return
     for name in _IDLE:
         for parts in (*filled, beside):
             over -= _cut(parts, name, over)

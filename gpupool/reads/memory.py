@@ -154,13 +154,18 @@ def _by_instance(processes: Iterable[Mapping[str, Any]]) -> dict[str, int | None
 
 
 def _instances(wanted: Collection[UUID]) -> dict[UUID, Instance]:
-    found = list(rows.Instance.objects.filter(pk__in=wanted).values_list(*_OF_INSTANCE))
+    asked = rows.Instance.objects.exclude(state=InstanceState.STOPPED)
+    if len(wanted) <= _MOST_NAMED:
+        asked = asked.filter(pk__in=wanted)
+    found = list(asked.values_list(*_OF_INSTANCE))
     _learn_weights({row[-1] for row in found if row[_WEIGHTS_AT] is None} - _weights.keys())
     return {row[0]: _instance(*row) for row in found}
 
 
 _WEIGHTS_AT: Final = _OF_INSTANCE.index("weights_bytes")
 _MOST_KEPT: Final = 10_000
+_MOST_NAMED: Final = 500
+"""More are not asked for one by one: nearly all that run have claims."""
 _weights: Final[dict[UUID, int | None]] = {}
 """What a version's weights take, as engines tell it, where its own did not: by its manifest, or its files' headers.
 
