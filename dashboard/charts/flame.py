@@ -35,6 +35,7 @@ def wall_words() -> dict[str, object]:
             "reserved": pgettext("memory", "reserved by others"),
             "free": pgettext("memory", "free"),
             "unknown": pgettext("memory", "unknown"),
+            "kv_unknown": pgettext("memory", "KV cache, use unknown"),
         },
         "states": {name: str(word) for name, word in labels.INSTANCE_STATES.items()},
         "health": {name: str(word) for name, word in labels.DEVICE_HEALTH.items()},

@@ -6,13 +6,16 @@ const POWERS = 2;
 
 export const escapeLabel = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
+// "8.0 GiB" -> "8 GiB", "1.50 TiB" -> "1.5 TiB"
+const rounded = (text) => text.replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+
 // Round numbers of MiB between two, about one each `room` pixels.
 export function ticks(from, to, width, room = 112) {
   const wanted = ((to - from) / Math.max(1, width)) * room;
   const step = POWERS ** Math.max(0, Math.ceil(Math.log2(Math.max(wanted, 1e-9))));
   const values = [];
   for (let value = Math.ceil(from / step) * step; value <= to + step * 1e-6; value += step) values.push(value);
-  return { values, texts: values.map((value) => (value === 0 ? "0" : memory(value))) };
+  return { values, texts: values.map((value) => (value === 0 ? "0" : rounded(memory(value)))) };
 }
 
 export class Axes {

@@ -76,6 +76,7 @@ export class Palette {
     this.page = token("page");
     this.text = token("text");
     this.dim = token("text-3");
+    this.soft = token("text-2");
     this.line = token("line");
     this.accent = token("accent");
     this.focus = token("flame-focus");
@@ -100,7 +101,7 @@ export class Palette {
   }
 
   #add(base, line) {
-    this.styles.push({ base, line: line || "", text: line ? this.dim : textOn(base) });
+    this.styles.push({ base, line: line || "", text: line ? this.soft : textOn(base) });
     return this.styles.length - 1;
   }
 

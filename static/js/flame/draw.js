@@ -60,6 +60,13 @@ class Fitter {
 }
 
 const fitter = new Fitter();
+
+// The text as it fits, for those who draw labels elsewhere.
+export function elided(context, font, text, room) {
+  context.font = font;
+  return fitter.fit(context, font, text, Math.floor(room));
+}
+
 let fontsLoaded = 0;
 document.fonts?.addEventListener?.("loadingdone", () => {
   fontsLoaded += 1;
@@ -203,7 +210,7 @@ export class Painter {
     const { context } = this;
     const kind = tree.kind[place];
     let name = tree.short[place];
-    if (kind === SEGMENT) name = segmentWord(SEGMENTS[tree.seg[place]]);
+    if (kind === SEGMENT) name = segmentWord(tree.segmentOf(place));
     else if (kind === INSTANCE) name = tree.extra[place].model ?? name;
     const label = { room, font, size: tree.sum[place], used: tree.used[place], text: "", more: "", at: 0 };
     label.text = fitter.fit(context, font, name, room);

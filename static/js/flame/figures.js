@@ -21,6 +21,7 @@ import { memory, memoryParts, percent, say, segmentWord } from "./words.js";
 
 export const PRESSURE = 0.92;
 const TIGHTEST = 6;
+const LEGEND_TENANTS = 9;
 const LEGEND = [WEIGHTS, KV_USED, ACTIVATIONS, LORA, OTHER, RESERVED, KV_FREE, UNUSED, UNKNOWN, FREE];
 
 // What the figures say of a tree; amounts in MiB. `schedulable` and `reserved` are the server's where it tells them.
@@ -116,7 +117,7 @@ export function legendOf(tree, scope, palette, byTenant, slots) {
   if (sums.size === 0 && own >= 0) add(own);
   return [...sums]
     .sort((one, other) => other[1] - one[1])
-    .slice(0, 12)
+    .slice(0, LEGEND_TENANTS)
     .map(([name, mib]) => ({ key: name, name, amount: memory(mib), style: { base: palette.tenantColour(slots.get(name)), line: "" } }));
 }
 
@@ -191,8 +192,11 @@ export class Tightest {
       const button = row.querySelector("button");
       button.dataset.key = tree.keys[place];
       setText(button, tree.extra[place].model ?? tree.short[place]);
+      button.title = button.textContent;
       setText(row.querySelector(".sub"), tree.short[tree.ancestor(place, TENANT)] ?? "");
-      setText(row.querySelector("[data-where]"), where(tree, place));
+      const spot = row.querySelector("[data-where]");
+      setText(spot, where(tree, place));
+      spot.title = spot.textContent;
       setText(row.querySelector("[data-share]"), percent(share));
       const meter = row.querySelector("progress");
       meter.value = share;

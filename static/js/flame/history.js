@@ -132,11 +132,20 @@ export class History {
       hovermode: "x unified",
       separators: ".,",
       hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text, size: 12 } },
-      xaxis: { ...axis, type: "date", tickformat: this.range === "24h" || this.range === "6h" ? "%H:%M" : "%H:%M:%S", hoverformat: "%H:%M:%S", nticks: 8 },
-      yaxis: { ...axis, range: told.size ? [0, told.size / 1024] : undefined, rangemode: "tozero", ticksuffix: " GiB", nticks: 5 },
+      xaxis: { ...axis, type: "date", tickformat: this.range === "24h" || this.range === "6h" ? "%H:%M" : "%H:%M:%S", hoverformat: "%H:%M:%S", nticks: Math.max(3, Math.floor(this.chart.clientWidth / 90)), tickangle: 0 },
+      yaxis: { ...axis, range: told.size ? [0, told.size / 1024] : undefined, rangemode: "tozero", ...this.#memoryTicks() },
       shapes: this.#shapes(),
     };
     window.Plotly.react(this.chart, data, layout, { displayModeBar: false, responsive: true });
+  }
+
+  // Quarters of the GPU's size, the unit on the topmost alone.
+  #memoryTicks() {
+    const { size } = this.told;
+    if (!size) return { ticksuffix: " GiB", nticks: 5 };
+    const values = [0, 0.25, 0.5, 0.75, 1].map((part) => (part * size) / 1024);
+    const texts = values.map((value, at) => `${Math.round(value)}${at === 4 ? " GiB" : ""}`);
+    return { tickmode: "array", tickvals: values, ticktext: texts, ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)" };
   }
 
   #shapes() {

@@ -1,5 +1,5 @@
 // What a rectangle is, in words: beside the pointer, and for assistive technology as one sentence.
-import { GPU, INSTANCE, KINDS, NODE, SEGMENT, SEGMENTS, TENANT } from "./tree.js";
+import { GPU, INSTANCE, KINDS, NODE, SEGMENT, TENANT } from "./tree.js";
 import { kindWord, memory, percent, said, say, segmentWord } from "./words.js";
 
 // [word, value] pairs of a place.
@@ -47,7 +47,7 @@ function amount(mib) {
 }
 
 export function nameOf(tree, place) {
-  if (tree.kind[place] === SEGMENT) return segmentWord(SEGMENTS[tree.seg[place]]);
+  if (tree.kind[place] === SEGMENT) return segmentWord(tree.segmentOf(place));
   if (tree.kind[place] === INSTANCE) return tree.extra[place].model ?? tree.short[place];
   return tree.short[place];
 }

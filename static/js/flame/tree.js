@@ -128,6 +128,11 @@ export class Tree {
     return found;
   }
 
+  // What a segment is called: its kind, or more where more is told.
+  segmentOf(place) {
+    return this.extra[place].of === "kv" ? "kv_unknown" : SEGMENTS[this.seg[place]];
+  }
+
   children(place) {
     const found = [];
     for (let child = place + 1; child < this.end[place]; child = this.end[child]) found.push(child);

@@ -1,6 +1,6 @@
 // The stage: a canvas of rectangles below plotly's axes, and a second one for outlines, so that pointing draws little.
 import { Axes } from "./axes.js";
-import { Painter } from "./draw.js";
+import { elided, Painter } from "./draw.js";
 import { Plan } from "./layout.js";
 import { CLUSTER, NODE } from "./tree.js";
 
@@ -27,7 +27,9 @@ export class Wall {
     this.frame = 0;
     new ResizeObserver(() => this.#resized()).observe(stage.parentElement);
     matchMedia(`(resolution: ${devicePixelRatio}dppx)`).addEventListener("change", () => this.show(this.plan));
-    addEventListener("scroll", () => this.late.size && this.#soon(() => this.#drawLate()), { passive: true });
+    for (const event of ["scroll", "resize"]) {
+      addEventListener(event, () => this.late.size && this.#soon(() => this.#drawLate()), { passive: true });
+    }
     this.#listen();
   }
 
@@ -64,7 +66,7 @@ export class Wall {
     this.painter = new Painter(this.context, this.palette, this.scale);
     const { tree } = plan;
     const bands = plan.banded
-      ? plan.bands.map(({ root, top }) => ({ label: tree.short[root], centre: top + plan.bandHeight / 2 }))
+      ? plan.bands.map(({ root, top }) => ({ label: this.#bandLabel(tree.short[root]), centre: top + plan.bandHeight / 2 }))
       : [];
     this.axes.show({ plan, bands, margins, width: this.width, palette: this.palette, range: this.range });
     this.on.zoomed(this.range[0] > 0 || this.range[1] < full[1]);
@@ -75,8 +77,13 @@ export class Wall {
     const top = 14;
     if (!plan.banded) return { left: 18, right: 18, top, bottom: 32 };
     const longest = Math.max(...plan.bands.map(({ root }) => plan.tree.short[root].length), 4);
-    const left = Math.min(wide < NARROW ? 84 : 150, Math.max(58, longest * 7.2 + 16));
+    const left = Math.min(wide < NARROW ? 82 : 168, Math.max(62, longest * 7.3 + 30));
     return { left, right: wide < NARROW ? 10 : 18, top, bottom: 32 };
+  }
+
+  #bandLabel(name) {
+    const size = this.plan.bands.length > 20 ? 10.5 : 12;
+    return elided(this.over, `700 ${size}px ${this.palette.font}`, name, this.margins.left - 20);
   }
 
   scene() {
