@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
-from django.db.models import Q, QuerySet, Value
+from django.db.models import Q, QuerySet, TextField, Value
 from django.db.models.functions import Coalesce, Lower, NullIf
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -64,7 +64,7 @@ def index(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     )
     filtered = Filtered(search=search_text(request), placeholder=_("Name or e-mail address"), facets=[facet])
     rows: QuerySet[Any] = people.list_members(access.tenant).annotate(
-        called=Lower(Coalesce(NullIf("user__display_name", Value("")), "user__email"))
+        called=Lower(Coalesce(NullIf("user__display_name", Value("")), "user__email", output_field=TextField()))
     )
     if filtered.search:
         rows = rows.filter(Q(user__display_name__icontains=filtered.search) | Q(user__email__icontains=filtered.search))
