@@ -30,7 +30,7 @@ function add(row) {
   const tr = document.createElement("tr");
   tr.dataset.row = row.id;
   const action = cell(row.action);
-  action.className = "mono";
+  action.firstElementChild.className = "mono";
   tr.append(
     cell(clock.format(row.at * 1000), "", `${tail.dataset.event}${row.id}/`),
     cell(row.actor, row.actor_kind),

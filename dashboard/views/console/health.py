@@ -90,7 +90,7 @@ def _postgres(told: health.Postgres) -> Part:
             (_("Version"), told.version),
             (_("Size"), bytes_text(told.size_bytes)),
             (_("Connections"), f"{told.connections} / {told.most_connections}"),
-            (_("Ledger partitions ahead"), _("unknown") if told.months_ahead < 0 else str(told.months_ahead)),
+            (_("Ledger partitions ahead"), _("not even this month's") if told.months_ahead < 0 else str(told.months_ahead)),
             (_("Migrations"), ", ".join(told.unapplied[:5]) or _("all applied")),
         ],
     )
