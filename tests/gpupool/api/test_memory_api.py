@@ -3,7 +3,7 @@
 import pytest
 from rest_framework.test import APIClient
 
-from tenants.models import Limit, TenantRole
+from tenants.models import Limit, TenantRole, User
 from tests.factories import make_member, make_user
 from tests.gpupool.pool import GIB, a_device, an_online_node
 from tests.gpupool.reads.test_memory_reads import two_tenants
@@ -11,7 +11,7 @@ from tests.gpupool.reads.test_memory_reads import two_tenants
 pytestmark = pytest.mark.django_db
 
 
-def client(user: object) -> APIClient:
+def client(user: User) -> APIClient:
     made = APIClient()
     made.force_authenticate(user)
     return made
