@@ -13,8 +13,8 @@ import redis
 from dashboard.live.ring import Frame
 from dashboard.live.topics import Topic, parse_topic
 
-KEPT_SECONDS: Final = 90
-"""How long frames stay without new ones; longer than the time between two keyframes."""
+_FENCE_SECONDS: Final = 90
+"""How long a leader's fence outlives its last frame: after that a store that was set back may lead again."""
 
 WATCH_SECONDS: Final = 15
 """How long an announcement counts; processes repeat theirs each third of it."""
@@ -22,19 +22,19 @@ WATCH_SECONDS: Final = 15
 _DEADLINE_SECONDS: Final = 1.0
 _RING_LIMIT: Final = 600
 
-# KEYS fence, keyframe, ring; ARGV fence, record, kind (k, d or t), seconds, longest ring, channel
+# KEYS fence, keyframe, ring; ARGV fence, record, kind (k, d or t), milliseconds, longest ring, channel, fence's seconds
 _PUBLISH: Final = """
 local held = redis.call('GET', KEYS[1])
 if held and tonumber(held) > tonumber(ARGV[1]) then return 'superseded' end
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[4])
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[7])
 if ARGV[3] == 'k' then
-  redis.call('SET', KEYS[2], ARGV[2], 'EX', ARGV[4])
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[4])
   redis.call('DEL', KEYS[3])
 elseif ARGV[3] == 'd' then
-  if redis.call('EXPIRE', KEYS[2], ARGV[4]) == 0 then return 'keyframe' end
+  if redis.call('PEXPIRE', KEYS[2], ARGV[4]) == 0 then return 'keyframe' end
   if redis.call('LLEN', KEYS[3]) >= tonumber(ARGV[5]) then return 'keyframe' end
   redis.call('RPUSH', KEYS[3], ARGV[2])
-  redis.call('EXPIRE', KEYS[3], ARGV[4])
+  redis.call('PEXPIRE', KEYS[3], ARGV[4])
 end
 redis.call('PUBLISH', ARGV[6], ARGV[2])
 return 'published'
@@ -72,8 +72,11 @@ class Board(Protocol):
     def watched(self) -> Collection[Topic]:
         """What anybody watches. Raises BoardUnavailable."""
 
-    def publish(self, topic: Topic, frame: Frame) -> Published:
-        """Put a frame where viewers' processes find it. Raises BoardUnavailable."""
+    def publish(self, topic: Topic, frame: Frame, *, kept_seconds: float) -> Published:
+        """Put a frame where viewers' processes find it, for so long: then it is too old to begin with.
+
+        Raises BoardUnavailable.
+        """
 
     def close(self) -> None:
         """Let go of connections."""
@@ -119,17 +122,12 @@ class ValkeyBoard:
         except redis.RedisError as error:
             raise BoardUnavailable(str(error)) from error
 
-    def publish(self, topic: Topic, frame: Frame) -> Published:
+    def publish(self, topic: Topic, frame: Frame, *, kept_seconds: float) -> Published:
         kind = "t" if frame.trouble else "k" if frame.key else "d"
         keys = [self._keys.fence, self._keys.keyframe(topic), self._keys.ring(topic)]
-        arguments: list[bytes | str | int] = [
-            frame.fence,
-            frame.pack(),
-            kind,
-            KEPT_SECONDS,
-            _RING_LIMIT,
-            self._keys.frames(topic),
-        ]
+        kept = round(1000 * kept_seconds)
+        arguments: list[bytes | str | int] = [frame.fence, frame.pack(), kind, kept, _RING_LIMIT]
+        arguments += [self._keys.frames(topic), _FENCE_SECONDS]
         try:
             return Published(self._publish(keys, arguments).decode())
         except redis.RedisError as error:
@@ -150,7 +148,7 @@ class LocalBoard:
     def watched(self) -> Collection[Topic]:
         return self._watched()
 
-    def publish(self, topic: Topic, frame: Frame) -> Published:
+    def publish(self, topic: Topic, frame: Frame, *, kept_seconds: float) -> Published:
         self._take(topic, frame)
         return Published.PUBLISHED
 

@@ -25,6 +25,9 @@ LOOK_SECONDS: Final = 0.25
 
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 _STATEMENT_TIMEOUT_MS: Final = 2000
+_KEPT_SECONDS: Final = 5.0
+"""How old a frame may be, at most, that a new viewer begins with."""
+
 _MOST_TOPICS: Final = 500
 
 log = structlog.get_logger(__name__)
@@ -137,7 +140,7 @@ class Publisher:
             scope.failures += 1
             scope.encoder, scope.keyframe_due = scope.feed.encoder(), 0.0
             if not self.stopped:
-                self._board.publish(topic, Frame(self._fence, scope.epoch, scope.seq, trouble, trouble=True))
+                self._offer(topic, scope, Frame(self._fence, scope.epoch, scope.seq, trouble, trouble=True))
         ended = self._clock.monotonic()
         pause = max(scope.feed.period_seconds, 2 * (ended - begun))  # never more than half of the thread's time
         pause = min(pause * 2 ** min(scope.failures, 5), max(_LONGEST_PAUSE_SECONDS, scope.feed.period_seconds))
@@ -152,18 +155,19 @@ class Publisher:
             payload = scope.encoder.delta(state, epoch=scope.epoch, seq=scope.seq, at=now)
             if payload is not None:
                 frame = Frame(self._fence, scope.epoch, scope.seq, payload)
-                if self.stopped or self._offer(topic, frame) is Published.PUBLISHED:
+                if self.stopped or self._offer(topic, scope, frame) is Published.PUBLISHED:
                     return
             elif not scope.encoder.whole:
                 scope.epoch, scope.seq = self._new_epoch(), 0
         scope.seq += 1
         payload = scope.encoder.keyframe(state, epoch=scope.epoch, seq=scope.seq, at=now)
         if not self.stopped:
-            self._offer(topic, Frame(self._fence, scope.epoch, scope.seq, payload, key=True))
+            self._offer(topic, scope, Frame(self._fence, scope.epoch, scope.seq, payload, key=True))
         scope.keyframe_due = self._clock.monotonic() + self._keyframe_seconds
 
-    def _offer(self, topic: Topic, frame: Frame) -> Published:
-        outcome = self._board.publish(topic, frame)
+    def _offer(self, topic: Topic, scope: _Watched, frame: Frame) -> Published:
+        kept_seconds = max(_KEPT_SECONDS, 3 * scope.feed.period_seconds)
+        outcome = self._board.publish(topic, frame, kept_seconds=kept_seconds)
         if outcome is Published.SUPERSEDED:
             log.warning("live_publisher_superseded", fence=self._fence)
             self.stop()
