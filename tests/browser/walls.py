@@ -27,7 +27,12 @@ class WallDouble:
         self._number = 0
         page.route_web_socket("**/ws/live", self._opened)
         page.route("**/gpu-memory/frame/**", lambda route: route.fulfill(json=self.frame()))
+        page.route("**/gpu-memory/processes/**", lambda route: route.fulfill(body="<p>Processes</p>"))
         page.route("**/gpu-memory/history/**", lambda route: route.fulfill(json=self.history()))
+
+    @property
+    def seq(self) -> int:
+        return self._seq
 
     def tick(self, seconds: float = 1.0) -> None:
         self.fleet.step(seconds)

@@ -53,9 +53,14 @@ export class Feed {
     const began = performance.now();
     if (unpacked) {
       const frame = readKeyframe(unpacked);
-      this.tree = new Tree(frame);
-      this.onTree(this.tree);
       this.stats.keyframes += 1;
+      if (this.tree?.epoch === frame.epoch && this.tree.count === frame.nodes.length) {
+        this.tree.refresh(frame);
+        this.onValues(this.tree, frame.values.length);
+      } else {
+        this.tree = new Tree(frame);
+        this.onTree(this.tree);
+      }
     } else {
       const { tree } = this;
       const head = readDeltaHead(payload);

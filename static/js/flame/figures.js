@@ -24,11 +24,25 @@ const TIGHTEST = 6;
 const LEGEND_TENANTS = 9;
 const LEGEND = [WEIGHTS, KV_USED, ACTIVATIONS, LORA, OTHER, RESERVED, KV_FREE, UNUSED, UNKNOWN, FREE];
 
+// The devices that figures are about: GPUs, and processors only where there is no GPU.
+function counted(tree) {
+  const all = [];
+  for (let place = 0; place < tree.count; place++) if (tree.kind[place] === GPU) all.push(place);
+  const gpus = all.filter((place) => !tree.extra[place].cpu);
+  return gpus.length > 0 ? gpus : all;
+}
+
 // What the figures say of a tree; amounts in MiB. `schedulable` and `reserved` are the server's where it tells them.
 export function summarise(tree) {
-  const totals = tree.totals(0);
+  const devices = counted(tree);
+  const totals = new Float64Array(SEGMENTS.length);
+  let size = 0;
+  for (const place of devices) {
+    size += tree.sum[place];
+    tree.totals(place).forEach((mib, seg) => (totals[seg] += mib));
+  }
   const found = {
-    size: tree.sum[0],
+    size,
     reserved: 0,
     kvUsed: totals[KV_USED],
     kv: totals[KV_USED] + totals[KV_FREE],
@@ -40,16 +54,15 @@ export function summarise(tree) {
     pressed: 0,
     tightest: [],
   };
-  for (let place = 0; place < tree.count; place++) {
-    const kind = tree.kind[place];
-    if (kind === GPU) {
-      const { schedulable } = tree.extra[place];
-      if (schedulable === null || schedulable === undefined) continue;
+  for (const gpu of devices) {
+    const { schedulable } = tree.extra[gpu];
+    if (schedulable !== null && schedulable !== undefined) {
       found.schedulable = (found.schedulable ?? 0) + schedulable;
-      if (schedulable > found.hole) [found.hole, found.holeAt] = [schedulable, place];
-    } else if (kind === TENANT) {
-      found.reserved += tree.sum[place];
-    } else if (kind === INSTANCE) {
+      if (schedulable > found.hole) [found.hole, found.holeAt] = [schedulable, gpu];
+    }
+    for (let place = gpu + 1; place < tree.end[gpu]; place++) {
+      if (tree.kind[place] === TENANT) found.reserved += tree.sum[place];
+      if (tree.kind[place] !== INSTANCE) continue;
       found.instances += 1;
       const share = tree.kvShare(place);
       if (share === null) continue;
@@ -194,9 +207,8 @@ export class Tightest {
       setText(button, tree.extra[place].model ?? tree.short[place]);
       button.title = button.textContent;
       setText(row.querySelector(".sub"), tree.short[tree.ancestor(place, TENANT)] ?? "");
-      const spot = row.querySelector("[data-where]");
-      setText(spot, where(tree, place));
-      spot.title = spot.textContent;
+      setText(row.querySelector("[data-gpu]"), tree.short[tree.ancestor(place, GPU)] ?? "");
+      setText(row.querySelector("[data-node]"), tree.short[tree.ancestor(place, NODE)] ?? "");
       setText(row.querySelector("[data-share]"), percent(share));
       const meter = row.querySelector("progress");
       meter.value = share;

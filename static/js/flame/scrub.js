@@ -62,8 +62,9 @@ export class Scrub {
     try {
       const answer = await fetch(`${this.address}?at=${at}`, { headers: { Accept: "application/json" } });
       if (turn !== this.asked) return;
-      if (answer.status === 404) {
-        this.onTrouble(say("no_frame", { time: clock(at * 1000) }));
+      if (answer.status >= 400 && answer.status < 500) {
+        const why = await answer.json().then((told) => told.detail, () => "");
+        if (turn === this.asked) this.onTrouble(why || say("no_frame", { time: clock(at * 1000) }));
         return;
       }
       if (!answer.ok) throw new Error(answer.headers.get("X-Request-ID") ?? String(answer.status));

@@ -19,7 +19,7 @@ export class TreeTable {
   }
 
   show(tree, scope, dimmed) {
-    if (tree !== this.tree || scope !== this.scope) this.page = 0;
+    if (tree !== this.tree || scope !== this.scope || dimmed !== this.dimmed) this.page = 0;
     this.tree = tree;
     this.scope = scope;
     this.dimmed = dimmed;

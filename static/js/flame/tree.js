@@ -139,6 +139,15 @@ export class Tree {
     return found;
   }
 
+  // A later keyframe of the same topology: figures alone are new.
+  refresh(frame) {
+    frame.nodes.forEach((node, place) => (this.extra[place] = node[4] ?? {}));
+    this.values.set(frame.values);
+    this.seq = frame.seq;
+    this.at = frame.at;
+    this.settle();
+  }
+
   // Sums from `values`, after they have changed.
   settle() {
     const { sum, used, segments, values, seg, parent, kind, size } = this;

@@ -68,7 +68,11 @@ export class Wall {
     const bands = plan.banded
       ? plan.bands.map(({ root, top }) => ({ label: this.#bandLabel(tree.short[root]), centre: top + plan.bandHeight / 2 }))
       : [];
-    this.axes.show({ plan, bands, margins, width: this.width, palette: this.palette, range: this.range });
+    const look = { plan, bands, margins, width: this.width, palette: this.palette, range: this.range };
+    // Other instances on the same devices leave the axes as they are.
+    const axes = JSON.stringify([bands, margins, this.width, plan.height, this.range, this.palette.dim]);
+    if (axes !== this.lastAxes) this.axes.show(look);
+    this.lastAxes = axes;
     this.on.zoomed(this.range[0] > 0 || this.range[1] < full[1]);
     this.draw();
   }

@@ -1,0 +1,274 @@
+"""The wall of GPU memory in Chromium: zoom, keyboard, address, search, pause, a quarter of an hour back, exports."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.conftest import Web
+from tests.browser.test_accessible import violations
+from tests.browser.walk import log_in, wait_for_pill
+from tests.browser.walls import WallDouble
+from tests.dashboard.live.memory_examples import MovingFleet
+from tests.dashboard.people import person
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenPage = Callable[..., "Page"]
+Shoot = Callable[["Page", str], None]
+WALL = "/console/gpu-memory/"
+
+
+@pytest.fixture(autouse=True)
+def _operator(web: Web) -> None:
+    person("olga", platform_role="operator")
+
+
+@pytest.fixture
+def fleet() -> MovingFleet:
+    return MovingFleet(16)
+
+
+def opened(page: "Page", fleet: MovingFleet, address: str = WALL) -> WallDouble:
+    """The wall, live, after some seconds of the fleet."""
+    double = WallDouble(page, fleet)
+    log_in(page, "olga", then="/console/fit/")
+    page.goto(address)
+    wait_for_pill(page, "live")
+    page.locator("[data-part=filled]").wait_for()
+    for _ in range(3):
+        double.tick()
+    wait_until(lambda: told(page, "stats.updates") >= 4, "frames do not arrive")
+    return double
+
+
+def told(page: "Page", what: str) -> Any:
+    return page.evaluate(f"gatehouseFlame.{what}")
+
+
+def crumbs(page: "Page") -> list[str]:
+    return page.locator("[data-part=crumbs] li").all_inner_texts()
+
+
+def click_on(page: "Page", place: str) -> None:
+    """A click into the middle of what an expression names: a place of the tree."""
+    wait_until(  # not a double click
+        lambda: page.evaluate("performance.now() - (window.clickedAt ?? -1000) > 360"), "time stands still"
+    )
+    page.evaluate("document.querySelector('[data-part=stage]').scrollIntoView({block: 'center'})")
+    x, y = page.evaluate(
+        f"""() => {{ const {{ wall, now: {{ tree }} }} = gatehouseFlame; const rect = wall.rectOf({place});
+        const box = wall.stage.getBoundingClientRect();
+        return [box.left + wall.margins.left + rect.left + rect.width / 2,
+                box.top + wall.margins.top + rect.top + rect.height / 2]; }}"""
+    )
+    page.evaluate("window.clickedAt = performance.now()")
+    page.mouse.click(x, y)
+
+
+@pytest.mark.parametrize(("theme", "by"), [("light", "segment"), ("dark", "tenant")])
+def test_the_wall_is_drawn_and_moves(
+    open_page: OpenPage, shoot: Shoot, fleet: MovingFleet, theme: str, by: str
+) -> None:
+    page = open_page(theme=theme)
+    double = opened(page, fleet, f"{WALL}?by={by}")
+    assert crumbs(page) == ["All GPUs"]
+    assert page.get_by_text("Simulated", exact=True).is_visible()
+    values = f"{page.locator('[data-figure=kv] b').inner_text()}"
+    picture = "gatehouseFlame.wall.canvas.toDataURL()"
+    before = page.evaluate(picture)
+    double.tick(30)
+    wait_until(lambda: page.evaluate(picture) != before, "the canvas stays as it was")
+    assert values != ""
+    assert told(page, "stats.resyncs") == 0
+    shown = page.evaluate("Array.from(gatehouseFlame.now.tree.values)")
+    real = double.fleet.tree().values
+    assert all(abs(one - other) * 200 <= max(other, 1) for one, other in zip(shown, real, strict=True))
+    shoot(page, f"flame-{theme}-{by}")
+    assert violations(page) == []
+
+
+def test_clicks_zoom_in_one_level_at_a_time_and_escape_goes_up(
+    open_page: OpenPage, shoot: Shoot, fleet: MovingFleet
+) -> None:
+    page = open_page()
+    opened(page, fleet)
+    click_on(page, "2")  # its first GPU, in the band of the first node
+    assert crumbs(page) == ["All GPUs", "sim-h100-01"]
+    assert "scope=node%3A" in page.url
+    click_on(page, "3")  # its first tenant
+    assert crumbs(page)[2] == "GPU 0"
+    click_on(page, "3")
+    tenant = fleet.tree().nodes[3][3]
+    assert crumbs(page)[3] == tenant
+    shoot(page, "flame-tenant-scope")
+    page.keyboard.press("Escape")
+    assert crumbs(page) == ["All GPUs", "sim-h100-01", "GPU 0"]
+    page.go_back()
+    wait_until(lambda: len(crumbs(page)) == 4, "back does not undo a step")
+    page.go_forward()
+    wait_until(lambda: len(crumbs(page)) == 3, "forward does not repeat a step")
+    page.get_by_role("button", name="All GPUs").click()
+    assert crumbs(page) == ["All GPUs"]
+    page.reload()
+    page.locator("[data-part=filled]").wait_for()
+    assert crumbs(page) == ["All GPUs"]
+
+
+def test_keyboard_moves_enters_goes_up_and_pauses(open_page: OpenPage, fleet: MovingFleet) -> None:
+    page = open_page()
+    double = opened(page, fleet)
+    stage = page.locator("[data-part=stage]")
+    stage.focus()
+    page.keyboard.press("ArrowRight")
+    assert told(page, "wall.focused") == 2
+    assert page.locator("[data-part=live-text]").inner_text().startswith("GPU GPU 0: Memory 79 GiB")
+    page.keyboard.press("ArrowRight")
+    assert "GPU 1" in (stage.get_attribute("aria-description") or "")
+    page.keyboard.press("ArrowDown")
+    assert told(page, "now.tree.kind[gatehouseFlame.wall.focused]") == 3
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")  # the first band: there is nothing above
+    page.keyboard.press("Enter")
+    assert crumbs(page)[-1] == "GPU 1"
+    page.keyboard.press("Escape")
+    assert crumbs(page)[-1] == "sim-h100-01"
+    page.keyboard.press("Space")
+    wait_for_pill(page, "paused")
+    assert page.locator("#as-of").inner_text().startswith("as of ")
+    frames = told(page, "stats.updates")
+    double.tick()
+    page.keyboard.press("Space")
+    wait_for_pill(page, "live")
+    wait_until(lambda: told(page, "stats.updates") > frames, "it does not go on")
+
+
+def test_search_and_pointer_leave_bright_what_belongs_together(
+    open_page: OpenPage, shoot: Shoot, fleet: MovingFleet
+) -> None:
+    page = open_page()
+    opened(page, fleet)
+    bright = (
+        "[...gatehouseFlame.now.tree.kind].filter((kind, at) => kind === 3 && !gatehouseFlame.wall.dimmed[at]).length"
+    )
+    tenants = [node for node in fleet.tree().nodes if node[1] == "tenant"]
+    slug = tenants[0][3]
+    page.get_by_role("searchbox").fill(slug)
+    assert page.evaluate(bright) == sum(node[3] == slug for node in tenants)
+    assert f"q={slug}" in page.url
+    shoot(page, "flame-search")
+    page.get_by_role("searchbox").fill("no such")
+    page.get_by_text("Nothing of that name is on the wall.").wait_for()
+    page.get_by_role("searchbox").fill("")
+    assert told(page, "wall.dimmed") is None
+    page.locator("[data-part=legend] button").nth(1).hover()
+    wait_until(lambda: told(page, "wall.dimmed") is not None, "the legend highlights nothing")
+    page.mouse.move(5, 5)
+    x, y = page.evaluate(
+        """() => { const { wall } = gatehouseFlame; const rect = wall.rectOf(3);
+        const box = wall.stage.getBoundingClientRect();
+        return [box.left + wall.margins.left + rect.left + 3, box.top + wall.margins.top + rect.top + 3]; }"""
+    )
+    page.mouse.move(x, y)
+    page.locator(".flame-tip").wait_for()
+    assert slug in page.locator(".flame-tip").inner_text()
+    wait_until(lambda: told(page, "wall.dimmed") is not None, "the pointer highlights nothing")
+    assert page.evaluate(bright) == sum(node[3] == slug for node in tenants)
+
+
+def test_a_lost_frame_is_noticed_and_mended(open_page: OpenPage, fleet: MovingFleet) -> None:
+    page = open_page()
+    double = opened(page, fleet)
+    double.skip()
+    double.tick()
+    wait_until(lambda: told(page, "stats.resyncs") == 1, "the gap is not noticed")
+    wait_until(lambda: told(page, "stats.keyframes") == 2, "no keyframe is asked for")
+    double.tick()
+    wait_until(
+        lambda: page.evaluate("gatehouseFlame.now.tree.seq") == double.seq, "it does not go on after the keyframe"
+    )
+
+
+def test_a_quarter_of_an_hour_back_and_live_again(open_page: OpenPage, shoot: Shoot, fleet: MovingFleet) -> None:
+    page = open_page(theme="dark")
+    opened(page, fleet)
+    slider = page.get_by_label("Moment of the last 15 minutes")
+    slider.fill("-300")
+    wait_for_pill(page, "paused")
+    page.get_by_role("button", name="Back to live").wait_for()
+    assert "at=" in page.url
+    wait_until(lambda: told(page, "now.tree.seq") == 1, "the frame of then is not shown")
+    shoot(page, "flame-scrub")
+    assert violations(page) == []
+    address = page.url
+    page.get_by_role("button", name="Back to live").click()
+    wait_for_pill(page, "live")
+    assert "at=" not in page.url
+    page.goto(address)
+    wait_for_pill(page, "paused")
+    assert int(page.get_by_label("Moment of the last 15 minutes").input_value()) < -250
+
+
+def test_a_moment_that_cannot_be_read_says_so(open_page: OpenPage, fleet: MovingFleet) -> None:
+    page = open_page(refusals=True)
+    opened(page, fleet)
+    page.route("**/gpu-memory/frame/**", lambda route: route.fulfill(status=422, json={"detail": "Frames are gone."}))
+    page.get_by_label("Moment of the last 15 minutes").fill("-600")
+    page.get_by_role("alert").get_by_text("Frames are gone.").wait_for()
+
+
+def test_the_wall_is_a_picture_a_drawing_and_figures(open_page: OpenPage, fleet: MovingFleet, tmp_path: Path) -> None:
+    page = open_page()
+    opened(page, fleet)
+    found = {}
+    for name, kind in (("Picture", "png"), ("Drawing", "svg"), ("Figures", "csv")):
+        page.get_by_text("Export", exact=True).click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        assert download.value.suggested_filename.endswith(f".{kind}")
+        download.value.save_as(tmp_path / kind)
+        found[kind] = (tmp_path / kind).read_bytes()
+    assert found["png"].startswith(b"\x89PNG")
+    drawing = found["svg"].decode()
+    assert drawing.startswith("<svg xmlns=")
+    assert "sim-h100-01" in drawing
+    assert drawing.count("<rect") > 300
+    lines = found["csv"].decode().splitlines()
+    assert lines[0] == "time,node,gpu,tenant,instance,model,version,segment,mib"
+    assert len(lines) - 1 == len(fleet.tree().values)
+
+
+def test_the_same_tree_is_a_table(open_page: OpenPage, fleet: MovingFleet) -> None:
+    page = open_page()
+    opened(page, fleet)
+    page.locator("[data-part=table] summary").click()
+    rows = page.locator("[data-part=table] tbody tr")
+    assert rows.count() == 50
+    assert rows.first.inner_text().split("\t")[:2] == ["sim-h100-01", "node"]
+    page.locator("[data-part=table]").get_by_role("button", name="Next").click()
+    assert page.locator("[data-told]").inner_text().startswith("51 to 100 of ")
+    page.get_by_role("searchbox").fill("sim-h100-02")
+    wait_until(lambda: page.locator("[data-told]").inner_text().startswith("1 to 50"), "the search finds nothing")
+    assert rows.first.inner_text().split("\t")[0] == "sim-h100-02"
+    assert violations(page) == []
+
+
+def test_a_name_that_is_markup_stays_text(open_page: OpenPage, fleet: MovingFleet) -> None:
+    evil = "<img src=x onerror=window.hacked=1>"
+    fleet._nodes[:] = [(*node[:3], evil, node[4]) if node[1] == "tenant" else node for node in fleet._nodes]
+    page = open_page()
+    opened(page, fleet, f"{WALL}?by=tenant")
+    page.locator("[data-part=table] summary").click()
+    page.get_by_role("searchbox").fill("img src")
+    page.locator("[data-part=table] tbody").get_by_text(evil).first.wait_for()
+    assert page.evaluate("window.hacked") is None
+
+
+def test_narrow_and_in_chinese(open_page: OpenPage, shoot: Shoot, fleet: MovingFleet) -> None:
+    page = open_page(width=390, height=844, language="zh-hans", theme="dark")
+    opened(page, fleet)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shoot(page, "flame-narrow")
