@@ -95,6 +95,7 @@ def board_context(
         "search": search_text(request),
         "detail": detail,
         "range": span,
+        "span_name": name,
         "now": now,
         "manages": manages,
         "place": place,

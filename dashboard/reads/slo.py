@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import log10
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.utils.functional import Promise
@@ -19,6 +19,9 @@ from gateway.reads.slo import PairStanding, Standing
 from gateway.services.objective_alerts import is_silenced
 from gpupool.models import ModelVersion
 from tenants.models import Tenant
+
+LITTLE_LEFT: Final = 0.25
+"""A budget of which no more than this is left is pointed out, although it burns no faster than it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,9 @@ class Row:
     @property
     def tone(self) -> str:
         """Of the figures: bad, warn, good or idle."""
+        remaining = self.standing.budget.remaining
+        if self.state == "good" and remaining is not None and remaining <= LITTLE_LEFT:
+            return "warn"
         return {"page": "bad", "spent": "bad", "ticket": "warn", "good": "good"}.get(self.state, "idle")
 
     @property
@@ -169,6 +175,12 @@ class Detail:
     @property
     def first_alert(self) -> ObjectiveAlert | None:
         return self.row.alerts[0] if self.row.alerts else None
+
+    @property
+    def today(self) -> bool:
+        """Whether the alert opened so lately that the time of day says when."""
+        alert = self.first_alert
+        return alert is not None and (self.standing.as_of - alert.opened_at).total_seconds() < 12 * 3_600
 
     @property
     def rule(self) -> str:

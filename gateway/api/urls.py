@@ -2,6 +2,7 @@
 
 from django.urls import path, re_path
 
+from gateway.api import objectives
 from gateway.api.capacity import ImpactView
 from gateway.api.conversations import ConversationListView, ConversationView
 from gateway.api.inference import VIEWS, InferModelView, InferView, ModelsView, ModelView
@@ -46,6 +47,21 @@ urlpatterns = [
     re_path(r"^v2/", no_inference_here),
     path("api/tenants/<slug:slug>/conversations/", ConversationListView.as_view()),
     path("api/tenants/<slug:slug>/conversations/<uuid:conversation_id>/", ConversationView.as_view()),
+    path("api/objectives/", objectives.ObjectiveListView.as_view()),
+    path("api/objectives/tiers/", objectives.TierObjectivesView.as_view()),
+    path("api/objectives/<uuid:objective_id>/", objectives.ObjectiveView.as_view()),
+    path("api/objectives/<uuid:objective_id>/status/", objectives.ObjectiveStatusView.as_view()),
+    path("api/alerts/", objectives.AlertListView.as_view()),
+    path("api/alerts/<uuid:alert_id>/acknowledge/", objectives.AlertAcknowledgeView.as_view()),
+    path("api/silences/", objectives.SilenceListView.as_view()),
+    path("api/silences/<uuid:silence_id>/", objectives.SilenceView.as_view()),
+    path("api/tenants/<slug:slug>/objectives/", objectives.TenantObjectiveListView.as_view()),
+    path("api/tenants/<slug:slug>/objectives/<uuid:objective_id>/", objectives.ObjectiveView.as_view()),
+    path("api/tenants/<slug:slug>/objectives/<uuid:objective_id>/status/", objectives.ObjectiveStatusView.as_view()),
+    path("api/tenants/<slug:slug>/alerts/", objectives.AlertListView.as_view()),
+    path("api/tenants/<slug:slug>/alerts/<uuid:alert_id>/acknowledge/", objectives.AlertAcknowledgeView.as_view()),
+    path("api/tenants/<slug:slug>/silences/", objectives.SilenceListView.as_view()),
+    path("api/tenants/<slug:slug>/silences/<uuid:silence_id>/", objectives.SilenceView.as_view()),
     path("api/reconciliation/", ReconciliationView.as_view()),
     path("api/requests/<uuid:request_id>/impact/", ImpactView.as_view()),
     path("healthz", healthz),

@@ -69,7 +69,7 @@ export function drawHeat(figure) {
       type: "heatmap", x: figure.x, y: figure.buckets.map((_, place) => place + 0.5), z: figure.z.map((row) => row.map((value) => (value === null ? null : Math.log1p(value)))),
       customdata: figure.z.map((row, place) => row.map((value) => [value, figure.buckets[place]])),
       colorscale: scale.map((colour, place) => [place / 3, colour]),
-      showscale: false, hoverongaps: false, xgap: 0.5, ygap: 0.5,
+      showscale: false, hoverongaps: false, xgap: 0, ygap: 0.5,
       hovertemplate: "%{x|%H:%M} · %{customdata[1]}<br>%{customdata[0]:,}<extra></extra>",
     },
     curve(figure, "p50", token("--slo-median"), 1.4),
@@ -82,7 +82,7 @@ export function drawHeat(figure) {
   const every = Math.max(1, Math.ceil(figure.ticks.length / 8));
   const marked = figure.ticks.filter((tick, place) => tick.at === figure.threshold || (place % every === 0 && Math.abs(tick.at - (figure.threshold ?? -9)) >= every / 2));
   const layout = layoutOf({
-    margin: { l: 62, r: 14, t: 8, b: 30 },
+    margin: { l: 62, r: 14, t: 8, b: 42 },
     xaxis: { range: [figure.from, figure.to] },
     yaxis: { range: [0, rows], showgrid: false, tickvals: marked.map((tick) => tick.at), ticktext: marked.map((tick) => tick.text) },
     shapes,

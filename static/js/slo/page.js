@@ -4,7 +4,7 @@ import { drawBudget, drawBurn, drawHeat } from "./charts.js";
 
 const MOST_WAIT_MS = 1500;
 const page = document.getElementById("slo");
-const pill = document.getElementById("slo-live");
+const pill = document.getElementById("live");
 let seen = null; // what the last frame said
 let asking = false;
 

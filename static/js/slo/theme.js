@@ -22,7 +22,7 @@ export function layoutOf(extra) {
   const time = { ...axis, type: "date", showgrid: false, ...(chinese() && { tickformatstops: chineseTicks, hoverformat: "%m-%d %H:%M" }) };
   return {
     autosize: true,
-    margin: { l: 52, r: 14, t: 12, b: 30 },
+    margin: { l: 52, r: 14, t: 12, b: 40 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: token("--gh-font"), size: 12, color: text },

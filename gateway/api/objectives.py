@@ -1,0 +1,405 @@
+"""The control API of objectives, their alerts and silences: of the installation, and of one tenant."""
+
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.exceptions import NotFound, PermissionDenied
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core.api.etags import check_match, tagged
+from core.api.filters import Query
+from core.api.idempotency import IdempotentCreate
+from core.api.paging import NewestFirst
+from gateway.models import Objective, ObjectiveAlert, Silence
+from gateway.policies.slo import MOST_WINDOW_DAYS, Kind
+from gateway.policies.slo_alerts import AlertState, Severity
+from gateway.reads.slo import Standing, list_alerts, list_objectives, list_silences, read_standings
+from gateway.services.objective_alerts import acknowledge_alert, create_silence, end_silence
+from gateway.services.objectives import (
+    change_objective,
+    create_objective,
+    create_tier_objectives,
+    delete_objective,
+    lock_objective,
+)
+from tenants.api.access import platform_access, tenant_access
+from tenants.api.base import ControlView
+from tenants.models import SlaTier, Tenant
+from tenants.policies.roles import Action, Object
+from tenants.services.errors import InvalidInput
+
+_KINDS = [kind.value for kind in Kind]
+_SEVERITIES = [one.value for one in Severity]
+_STATES = [one.value for one in AlertState]
+
+
+class ObjectiveSerializer(serializers.ModelSerializer[Objective]):
+    """So large a share of requests is good, over a rolling window."""
+
+    tenant = serializers.SlugField(source="tenant.slug", read_only=True, allow_null=True, default=None)
+    kind = serializers.ChoiceField(choices=_KINDS, read_only=True)
+    tier = serializers.ChoiceField(choices=[*SlaTier.values, ""], read_only=True)
+    version = serializers.UUIDField(source="version_id", read_only=True, allow_null=True)
+
+    class Meta:
+        model = Objective
+        fields = (
+            "id", "name", "kind", "target", "threshold_seconds", "window_days", "model", "tenant", "tier", "version",
+            "tenants_own", "enabled", "created_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class ObjectiveChangeSerializer(serializers.Serializer[Any]):
+    """What can be changed; whose requests of which tenant are counted cannot."""
+
+    name = serializers.CharField(required=False, max_length=120)
+    kind = serializers.ChoiceField(choices=_KINDS, required=False)
+    target = serializers.FloatField(required=False, min_value=0.5, max_value=0.99999, help_text="A share, e.g. 0.99.")
+    threshold_seconds = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=3600,
+        help_text="A bound of the histogram, or the answer names its neighbours; null for availability.",
+    )
+    window_days = serializers.IntegerField(required=False, min_value=1, max_value=MOST_WINDOW_DAYS)
+    model = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="Empty: all models.")
+    enabled = serializers.BooleanField(required=False)
+
+
+class NewTenantObjectiveSerializer(ObjectiveChangeSerializer):
+    name = serializers.CharField(max_length=120)
+    kind = serializers.ChoiceField(choices=_KINDS)
+    target = serializers.FloatField(min_value=0.5, max_value=0.99999, help_text="A share, e.g. 0.99.")
+
+
+class PlatformObjectiveChangeSerializer(ObjectiveChangeSerializer):
+    tier = serializers.ChoiceField(choices=SlaTier.values, required=False, allow_blank=True)
+    version = serializers.UUIDField(required=False, allow_null=True, help_text="Only this release's requests.")
+
+
+class NewObjectiveSerializer(NewTenantObjectiveSerializer, PlatformObjectiveChangeSerializer):
+    tenant = serializers.SlugField(required=False, allow_null=True, max_length=63, help_text="Only its requests.")
+
+
+class ObjectiveQuery(Query):
+    kind = serializers.ChoiceField(choices=_KINDS, required=False)
+    model = serializers.CharField(required=False, max_length=200)
+    enabled = serializers.BooleanField(required=False)
+
+
+class PlatformObjectiveQuery(ObjectiveQuery):
+    tenant = serializers.SlugField(required=False, max_length=63)
+    tier = serializers.ChoiceField(choices=SlaTier.values, required=False)
+
+
+class _CountedSerializer(serializers.Serializer[Any]):
+    total = serializers.IntegerField()
+    good = serializers.IntegerField()
+
+
+class _BudgetSerializer(serializers.Serializer[Any]):
+    allowed = serializers.FloatField(help_text="Requests that may go wrong in the whole window.")
+    bad = serializers.IntegerField()
+    left = serializers.FloatField()
+    remaining = serializers.FloatField(allow_null=True, help_text="A share; below 0 where it is overspent.")
+    even_pace = serializers.FloatField(allow_null=True, help_text="What would remain at a burn rate of 1 so far.")
+
+
+class _PairSerializer(serializers.Serializer[Any]):
+    pair = serializers.CharField()
+    severity = serializers.ChoiceField(choices=_SEVERITIES)
+    threshold = serializers.FloatField()
+    long_burn = serializers.FloatField(allow_null=True)
+    short_burn = serializers.FloatField(allow_null=True)
+    burning = serializers.BooleanField(allow_null=True)
+
+
+class StatusSerializer(serializers.Serializer[Any]):
+    """How an objective stands; null is unknown: without requests nothing is attained, and nothing missed."""
+
+    as_of = serializers.DateTimeField()
+    counted = serializers.BooleanField(help_text="False: its window is not counted yet.")
+    window = _CountedSerializer()
+    attained = serializers.FloatField(allow_null=True)
+    budget = _BudgetSerializer()
+    burn_rates = serializers.DictField(child=serializers.FloatField(allow_null=True), help_text="By seconds.")
+    pairs = _PairSerializer(many=True)
+    exhausted_in_seconds = serializers.FloatField(allow_null=True, help_text="At the present rate; null: it lasts.")
+
+
+class ObjectiveAlertSerializer(serializers.ModelSerializer[ObjectiveAlert]):
+    """A pair of windows that burns, or burned, above its threshold."""
+
+    objective = serializers.UUIDField(source="objective_id", read_only=True)
+    objective_name = serializers.CharField(source="objective.name", read_only=True)
+    tenant = serializers.SlugField(source="objective.tenant.slug", read_only=True, allow_null=True, default=None)
+    severity = serializers.ChoiceField(choices=_SEVERITIES, read_only=True)
+    state = serializers.ChoiceField(choices=_STATES, read_only=True)
+    acknowledged_by = serializers.UUIDField(source="acknowledged_by_id", read_only=True, allow_null=True)
+
+    class Meta:
+        model = ObjectiveAlert
+        fields = (
+            "id", "objective", "objective_name", "tenant", "pair", "severity", "state", "long_burn", "short_burn",
+            "opened_at", "told", "told_at", "acknowledged_at", "acknowledged_by", "resolved_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class AlertQuery(Query):
+    state = serializers.ChoiceField(choices=_STATES, required=False)
+    severity = serializers.ChoiceField(choices=_SEVERITIES, required=False)
+    objective = serializers.UUIDField(required=False)
+
+
+class SilenceSerializer(serializers.ModelSerializer[Silence]):
+    """Nobody is told meanwhile."""
+
+    objective = serializers.UUIDField(source="objective_id", read_only=True, allow_null=True)
+    tenant = serializers.SlugField(source="tenant.slug", read_only=True, allow_null=True, default=None)
+    created_by = serializers.UUIDField(source="created_by_id", read_only=True, allow_null=True)
+
+    class Meta:
+        model = Silence
+        fields = ("id", "objective", "tenant", "reason", "starts_at", "ends_at", "created_by", "created_at")
+        read_only_fields = fields
+
+
+class NewSilenceSerializer(serializers.Serializer[Any]):
+    objective = serializers.UUIDField(required=False, allow_null=True, help_text="All where it is left out.")
+    reason = serializers.CharField(max_length=200)
+    starts_at = serializers.DateTimeField(required=False, help_text="Now where it is left out.")
+    ends_at = serializers.DateTimeField(help_text="Within 30 days.")
+
+
+def _scope(request: Request, slug: str | None, action: Action) -> Tenant | None:
+    """The tenant of the address, None for the platform. Raises NotFound, PermissionDenied."""
+    if slug is None:
+        platform_access(request, action, Object.OBJECTIVE)
+        return None
+    return tenant_access(request, slug, action, Object.OBJECTIVE).tenant
+
+
+def _with_version(values: dict[str, Any]) -> dict[str, Any]:
+    if "version" in values:
+        values["version_id"] = values.pop("version")
+    return values
+
+
+class _ObjectivePages(IdempotentCreate, ControlView, ListAPIView[Objective]):
+    serializer_class = ObjectiveSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[Objective]:
+        if getattr(self, "swagger_fake_view", False):  # the schema's generator has no tenant
+            return Objective.objects.none()
+        rows = list_objectives(_scope(self.request, self.kwargs.get("slug"), Action.VIEW))
+        filters = dict(self.query)
+        if "tenant" in filters:
+            filters["tenant__slug"] = filters.pop("tenant")
+        return rows.filter(**filters)
+
+
+class ObjectiveListView(_ObjectivePages):
+    """Objectives of the installation, those of tenants among them; for platform roles."""
+
+    query_class = PlatformObjectiveQuery
+
+    @extend_schema(request=NewObjectiveSerializer, responses={201: ObjectiveSerializer})
+    def post(self, request: Request) -> Response:
+        """Make one; its window is counted within seconds."""
+        _scope(request, None, Action.CREATE)
+        values = _with_version(self.parsed(NewObjectiveSerializer))
+        slug = values.pop("tenant", None)
+        tenant = None if slug is None else Tenant.objects.filter(slug=slug).first()
+        if slug is not None and tenant is None:
+            raise InvalidInput("tenant", "There is no such tenant.")
+        made = create_objective(actor=self.actor, tenant=tenant, **values)
+        return tagged(ObjectiveSerializer(made).data, status=status.HTTP_201_CREATED)
+
+
+class TierObjectivesView(IdempotentCreate, ControlView):
+    """What every SLA tier promises, as objectives over its tenants' requests."""
+
+    @extend_schema(request=None, responses={200: ObjectiveSerializer(many=True)})
+    def post(self, request: Request) -> Response:
+        """Make those that are not there yet; answers with these."""
+        _scope(request, None, Action.CREATE)
+        return Response(ObjectiveSerializer(create_tier_objectives(actor=self.actor), many=True).data)
+
+
+class TenantObjectiveListView(_ObjectivePages):
+    """Objectives about a tenant's requests: the platform's, and those that it set up itself."""
+
+    query_class = ObjectiveQuery
+
+    @extend_schema(request=NewTenantObjectiveSerializer, responses={201: ObjectiveSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Set one up over the tenant's own requests; its window is counted within seconds."""
+        tenant = _scope(request, slug, Action.CREATE)
+        values = self.parsed(NewTenantObjectiveSerializer)
+        made = create_objective(actor=self.actor, tenant=tenant, tenants_own=True, **values)
+        return tagged(ObjectiveSerializer(made).data, status=status.HTTP_201_CREATED)
+
+
+class _OneObjective(ControlView):
+    def objective_for(self, action: Action, objective_id: UUID, slug: str | None, *, lock: bool = False) -> Objective:
+        """Raises NotFound for another tenant's, PermissionDenied for changes by a tenant to what is the platform's."""
+        tenant = _scope(self.request, slug, action)
+        try:
+            found = lock_objective(objective_id) if lock else list_objectives().get(pk=objective_id)
+        except Objective.DoesNotExist as error:
+            raise NotFound from error
+        if tenant is not None and found.tenant_id != tenant.pk:
+            raise NotFound
+        if tenant is not None and action is not Action.VIEW and not found.tenants_own:
+            raise PermissionDenied("The platform promises this: only its operators change it.")
+        return found
+
+
+class ObjectiveView(_OneObjective):
+    """One objective."""
+
+    conditional = ("PATCH", "DELETE")
+
+    @extend_schema(responses=ObjectiveSerializer)
+    def get(self, request: Request, objective_id: UUID, slug: str | None = None) -> Response:
+        return tagged(ObjectiveSerializer(self.objective_for(Action.VIEW, objective_id, slug)).data)
+
+    @extend_schema(request=PlatformObjectiveChangeSerializer, responses=ObjectiveSerializer)
+    def patch(self, request: Request, objective_id: UUID, slug: str | None = None) -> Response:
+        """Where it promises something else from now on, its window is counted anew and its open alerts end."""
+        _scope(request, slug, Action.CHANGE)  # who may not is told so before what is wrong with the body
+        wanted = PlatformObjectiveChangeSerializer if slug is None else ObjectiveChangeSerializer
+        values = _with_version(self.parsed(wanted))
+        with transaction.atomic():
+            found = self.objective_for(Action.CHANGE, objective_id, slug, lock=True)
+            check_match(request, ObjectiveSerializer(found).data)
+            changed = change_objective(found.pk, actor=self.actor, **values)
+        return tagged(ObjectiveSerializer(changed).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, objective_id: UUID, slug: str | None = None) -> Response:
+        """With what was counted for it, its alerts and silences."""
+        with transaction.atomic():
+            found = self.objective_for(Action.DELETE, objective_id, slug, lock=True)
+            check_match(request, ObjectiveSerializer(found).data)
+            delete_objective(found.pk, actor=self.actor)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ObjectiveStatusView(_OneObjective):
+    """What was attained, what is left of the error budget, and how fast it burns."""
+
+    @extend_schema(responses=StatusSerializer)
+    def get(self, request: Request, objective_id: UUID, slug: str | None = None) -> Response:
+        objective = self.objective_for(Action.VIEW, objective_id, slug)
+        standing = read_standings([objective], now=timezone.now())[objective.pk]
+        return Response(StatusSerializer(_told(objective, standing)).data)
+
+
+def _told(objective: Objective, standing: Standing) -> dict[str, Any]:
+    return {
+        "as_of": standing.as_of,
+        "counted": objective.tallied_at is not None,
+        "window": asdict(standing.window),
+        "attained": standing.attained,
+        "budget": asdict(standing.budget),
+        "burn_rates": {str(seconds): burn for seconds, burn in standing.burns.items()},
+        "pairs": [
+            {
+                "pair": one.pair.name,
+                "severity": one.pair.severity.value,
+                "threshold": one.pair.burn,
+                "long_burn": one.long,
+                "short_burn": one.short,
+                "burning": one.burning,
+            }
+            for one in standing.pairs
+        ],
+        "exhausted_in_seconds": standing.exhausted.seconds,
+    }
+
+
+class AlertListView(ControlView, ListAPIView[ObjectiveAlert]):
+    """Alerts about objectives, open and over."""
+
+    serializer_class = ObjectiveAlertSerializer
+    pagination_class = NewestFirst
+    query_class = AlertQuery
+
+    def get_queryset(self) -> QuerySet[ObjectiveAlert]:
+        if getattr(self, "swagger_fake_view", False):
+            return ObjectiveAlert.objects.none()
+        rows = list_alerts(_scope(self.request, self.kwargs.get("slug"), Action.VIEW))
+        filters = dict(self.query)
+        if "objective" in filters:
+            filters["objective_id"] = filters.pop("objective")
+        return rows.filter(**filters)
+
+
+class AlertAcknowledgeView(IdempotentCreate, ControlView):
+    """Somebody is at it."""
+
+    @extend_schema(request=None, responses={200: ObjectiveAlertSerializer})
+    def post(self, request: Request, alert_id: UUID, slug: str | None = None) -> Response:
+        """It is told no more, and ends when the burning does."""
+        tenant = _scope(request, slug, Action.CHANGE)
+        found = list_alerts(tenant).filter(pk=alert_id).first()
+        if found is None:
+            raise NotFound
+        if tenant is not None and not found.objective.tenants_own:
+            raise PermissionDenied("The platform promises this: its operators see to it.")
+        alert = acknowledge_alert(alert_id, actor=self.actor, now=timezone.now())
+        return Response(ObjectiveAlertSerializer(alert).data)
+
+
+class SilenceListView(IdempotentCreate, ControlView, ListAPIView[Silence]):
+    """Silences: the platform's, or a tenant's over what it set up itself."""
+
+    serializer_class = SilenceSerializer
+    pagination_class = NewestFirst
+
+    def get_queryset(self) -> QuerySet[Silence]:
+        if getattr(self, "swagger_fake_view", False):
+            return Silence.objects.none()
+        return list_silences(_scope(self.request, self.kwargs.get("slug"), Action.VIEW))
+
+    @extend_schema(request=NewSilenceSerializer, responses={201: SilenceSerializer})
+    def post(self, request: Request, slug: str | None = None) -> Response:
+        """Alerts still open and end; what still burns when it ends is told then."""
+        tenant = _scope(request, slug, Action.CHANGE)
+        values = self.parsed(NewSilenceSerializer)
+        objective_id = values.pop("objective", None)
+        objective = None
+        if objective_id is not None:
+            objective = list_objectives(tenant).filter(pk=objective_id).first()
+            if objective is None:
+                raise InvalidInput("objective", "There is no such objective here.")
+        owner = tenant
+        if tenant is None and objective is not None and objective.tenants_own:
+            owner = objective.tenant
+        made = create_silence(objective=objective, tenant=owner, actor=self.actor, now=timezone.now(), **values)
+        return tagged(SilenceSerializer(made).data, status=status.HTTP_201_CREATED)
+
+
+class SilenceView(ControlView):
+    """One silence."""
+
+    @extend_schema(responses={200: SilenceSerializer})
+    def delete(self, request: Request, silence_id: UUID, slug: str | None = None) -> Response:
+        """End it now; it stays on record."""
+        tenant = _scope(request, slug, Action.CHANGE)
+        if not list_silences(tenant).filter(pk=silence_id).exists():
+            raise NotFound
+        return Response(SilenceSerializer(end_silence(silence_id, actor=self.actor, now=timezone.now())).data)

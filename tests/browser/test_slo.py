@@ -1,0 +1,118 @@
+"""Objectives in Chromium: the board as it looks, made by a person, live."""
+
+import math
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+from django.utils import timezone
+
+from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
+from gateway.policies.slo import BOUNDS, Kind, place_of
+from gateway.services.objective_alerts import evaluate_objectives
+from tenants.models import TenantRole
+from tests.browser.conftest import Web
+from tests.browser.walk import log_in, wait_for_pill
+from tests.dashboard.people import person, tenant
+from tests.gateway.slo_rows import ttft_objective
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenPage = Callable[..., "Page"]
+Shoot = Callable[["Page", str], None]
+
+
+def now() -> datetime:
+    return timezone.now().replace(second=0, microsecond=0)
+
+
+@cache
+def spread(total: int, median: float, kind: Kind) -> list[int]:
+    """So many requests around a median, spread as latencies are."""
+    bounds, counts, low = BOUNDS[kind], [], 0.0
+    for bound in (*bounds, bounds[-1] * 4):
+        share = 0.5 * (
+            math.erf(math.log(bound / median) / 0.62) - (math.erf(math.log(low / median) / 0.62) if low else -1)
+        )
+        counts.append(round(total * share))
+        low = bound
+    return counts
+
+
+def tallies(objective: Objective, *, requests: int, median: float, trouble: float = 1.0, hours: int = 30 * 24) -> None:
+    """Weeks of traffic, with trouble in the last hour: `trouble` times as slow."""
+    kind, end = Kind(objective.kind), now()
+    place = 0 if objective.threshold_seconds is None else place_of(kind, objective.threshold_seconds)
+    minutes = []
+    for minute in range(30 * 60):
+        at = end - timedelta(minutes=minute + 1)
+        slower = 1 + (trouble - 1) * max(0.0, 1 - minute / 50)
+        counts = spread(requests + minute % 7, round(median * slower * (1 + 0.12 * math.sin(minute / 90)), 3), kind)
+        minutes.append((at, counts))
+    by_hour: dict[datetime, list[int]] = {}
+    for at, counts in minutes:
+        hour = at.replace(minute=0)
+        by_hour[hour] = [a + b for a, b in zip(by_hour.get(hour, [0] * len(counts)), counts, strict=True)]
+    first = min(by_hour)
+    usual = [60 * count for count in spread(requests, median, kind)]
+    for back in range(1, hours):
+        by_hour[first - timedelta(hours=back)] = usual
+
+    def good(counts: list[int], *, failed: bool) -> int:
+        return sum(counts[:place]) if place else sum(counts) - failed
+
+    ObjectiveMinute.objects.bulk_create(
+        ObjectiveMinute(objective=objective, minute=at, total=sum(c), good=good(c, failed=at.minute == 7), buckets=c)
+        for at, c in minutes
+    )
+    ObjectiveHour.objects.bulk_create(
+        ObjectiveHour(objective=objective, hour=at, total=sum(c), good=good(c, failed=True), buckets=c)
+        for at, c in by_hour.items()
+    )
+    Objective.objects.filter(pk=objective.pk).update(tallied_at=timezone.now())
+
+
+@pytest.fixture
+def board(web: Web, monkeypatch: pytest.MonkeyPatch) -> Objective:
+    """Eight objectives of which one pages."""
+    person("olga", platform_role="operator")
+    tenant("acme", ada=TenantRole.OWNER)
+    monkeypatch.setattr("gateway.services.objective_alerts.tally_objectives", lambda now: 0)
+    burning = ttft_objective()
+    tallies(burning, requests=60, median=0.27, trouble=6)
+    others = [
+        ("chat-large · error rate", "availability", None, 0.999, "chat-large", 0.3),
+        ("chat-large · TPOT", "tpot", 0.05, 0.95, "chat-large", 0.022),
+        ("code-fast · TTFT", "ttft", 0.5, 0.99, "code-fast", 0.2),
+        ("code-fast · error rate", "availability", None, 0.999, "code-fast", 0.2),
+        ("embed · queue", "queue_wait", 0.2, 0.995, "embed", 0.02),
+        ("vision · TTFT", "ttft", 1.5, 0.97, "vision", 0.6),
+    ]
+    for name, kind, threshold, target, model, median in others:
+        made = ttft_objective(name=name, kind=kind, threshold_seconds=threshold, target=target, model=model)
+        tallies(made, requests=40, median=median)
+    ttft_objective(name="batch · TTFT", model="batch", threshold_seconds=60.0)
+    Objective.objects.filter(tallied_at=None).update(tallied_at=timezone.now())
+    evaluate_objectives(now=timezone.now())
+    return burning
+
+
+def chart_is_drawn(page: "Page", name: str) -> None:
+    page.locator(f"#{name} .main-svg").first.wait_for()
+
+
+@pytest.mark.parametrize(("theme", "language"), [("light", "en"), ("dark", "zh-hans")])
+def test_the_board_in_both_themes(
+    board: Objective, open_page: OpenPage, shoot: Shoot, theme: str, language: str
+) -> None:
+    page = open_page(theme=theme, language=language, width=1600, height=1120)
+    log_in(page, "olga", then="/console/slo/")
+    wait_for_pill(page, "live")
+    for name in ("slo-budget-chart", "slo-burn-chart", "slo-heat-chart"):
+        chart_is_drawn(page, name)
+    assert page.locator(".slo-row").count() == 8
+    assert page.locator(".slo-row[aria-current] .name").inner_text() == "chat-large · TTFT"
+    shoot(page, f"slo-{theme}")
