@@ -1,10 +1,12 @@
 """A request's time as bars: shapes of SVG, because no style may be written into a page."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from django import template
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -29,6 +31,13 @@ def precise(ms: float | None) -> str:
     if ms >= 1000:
         return f"{ms / 1000:,.2f} s"
     return f"{ms:,.2f} ms" if ms < 10 else f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms"
+
+
+@register.filter
+def arrived(value: datetime) -> str:
+    """A moment of these days to the millisecond, in the page's zone: 11-30 09:44:00.123."""
+    local = timezone.localtime(value)
+    return f"{local:%m-%d %H:%M:%S}.{local.microsecond // 1000:03d}"
 
 
 @register.simple_tag
@@ -73,8 +82,8 @@ def latency_flame(parts: Sequence[tuple[str, float]], widest: float) -> SafeStri
     whole = sum(ms for _name, ms in parts) or 1.0
     first = sum(ms for name, ms in parts if name in _FIRST_TOKEN)
     rows: list[tuple[int, str, str, float, float]] = [(0, "whole", gettext("Request"), 0.0, whole)]
-    rows.append((1, "first", gettext("Until the first token"), 0.0, first))
-    rows.append((1, "rest", gettext("After it"), first, whole - first))
+    rows.append((1, "first", gettext("First token"), 0.0, first))
+    rows.append((1, "rest", gettext("The rest"), first, whole - first))
     at = 0.0
     for name, ms in parts:
         rows.append((2, name, labels.word("stage", name), at, ms))
