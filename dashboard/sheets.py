@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.cache import patch_vary_headers
 from django_htmx.middleware import HtmxDetails
 
@@ -15,4 +15,12 @@ def sheet(request: HttpRequest, template: str, context: Mapping[str, Any], *, st
     chosen = template if alone else "sheet_page.html"
     response = render(request, chosen, {**context, "fragment": template}, status=status)
     patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+def leave(request: HttpRequest, to: str, *args: object) -> HttpResponse:
+    """Go on to a page: what a dialog's form answers once it is done, which htmx would else put into the dialog."""
+    response = redirect(to, *args)
+    if HtmxDetails(request):
+        return HttpResponse(headers={"HX-Redirect": response["Location"]})
     return response

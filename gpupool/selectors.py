@@ -251,15 +251,18 @@ _UNSHOWN: Final = ("regions", "capability", "links", "telemetry", "processes", "
 """Of a thousand devices, to read these costs more than all the rest."""
 
 
-def list_devices_overview(node_id: UUID | None = None) -> list[DeviceOverview]:
+def list_devices_overview(
+    node_id: UUID | None = None, *, node_ids: Collection[UUID] | None = None
+) -> list[DeviceOverview]:
     """Every device that is present or still holds claims, by node and index; of one that is divided, its parts.
 
-    Of one node alone where it is given.
+    Of one node alone where it is given, or of several.
     """
     leases = Lease.objects.filter(released_at__isnull=True)
     devices = Device.objects.select_related("node").defer(*_UNSHOWN, "node__capabilities", "node__facts")
-    if node_id is not None:
-        leases, devices = leases.filter(device__node_id=node_id), devices.filter(node_id=node_id)
+    chosen = [node_id] if node_id is not None else node_ids
+    if chosen is not None:
+        leases, devices = leases.filter(device__node_id__in=chosen), devices.filter(node_id__in=chosen)
     reserved: dict[UUID, int] = dict(
         leases.values_list("device_id").annotate(total=Sum("memory_bytes")).order_by("device_id")
     )
@@ -314,6 +317,12 @@ class EngineOverview:
     enabled: bool
     instances: int  # not stopped
     serving: int  # of them, those that take requests, or would were it switched on
+    batching: str = ""  # how it works on several requests: engines.base.Engine
+    grain: str = "outside"  # what keeps its models apart
+    logprobs: bool | None = None
+    counts_tokens: bool = False  # it tells how many tokens it has worked on
+    tells_memory: bool = False  # it tells what it made of its memory
+    tells_context: bool = False  # the longest request is known from its arguments
 
 
 def list_engines() -> list[EngineOverview]:
@@ -333,6 +342,12 @@ def list_engines() -> list[EngineOverview]:
             enabled=name not in off,
             instances=running[name],
             serving=serving[name],
+            batching=room.engine.batching,
+            grain=room.engine.grain,
+            logprobs=room.engine.logprobs,
+            counts_tokens=room.engine.counters is not None,
+            tells_memory=room.engine.measured is not None,
+            tells_context=room.engine.context_tokens is not None,
         )
         for name, room in rooms().items()
     ]

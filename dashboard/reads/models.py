@@ -37,7 +37,7 @@ from gpupool.models import (
 from gpupool.models.catalog import PAPERS
 from gpupool.policies.manifest import BadManifest, Manifest, digest, read_manifest
 from gpupool.policies.simulated import PREFIX as SIMULATED
-from tenants.models import Grant, Tenant
+from tenants.models import Grant, GrantEffect, Tenant
 
 MOST_GRANTS: Final = 50
 MOST_OFFERED: Final = 200
@@ -201,6 +201,7 @@ class ModelRoutes:
     aliases: list[str]
     owner: Tenant | None
     routes: list[Route]
+    grants: int  # that allow something and match its name
 
     @property
     def taking(self) -> int:
@@ -225,15 +226,24 @@ def read_routes(models: "list[Model]") -> list[ModelRoutes]:
     names: dict[UUID, list[str]] = {}
     for name, model_id in ModelAlias.objects.filter(model__in=models).order_by("name").values_list("name", "model_id"):
         names.setdefault(model_id, []).append(name)
+    patterns = _patterns()
     return [
         ModelRoutes(
             model,
             names.get(model.pk, []),
             tenants.get(model.tenant_id) if model.tenant_id else None,
             [_route(one, off, tenants) for one in found.get(model.pk, [])],
+            sum(number for pattern, number in patterns if fnmatchcase(model.name, pattern)),
         )
         for model in models
     ]
+
+
+def _patterns() -> list[tuple[str, int]]:
+    """Patterns of grants that allow something, each with how many there are."""
+    alive = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+    rows = Grant.objects.filter(alive, effect=GrantEffect.ALLOW).order_by().values("model_pattern")
+    return list(rows.annotate(number=Count("pk")).values_list("model_pattern", "number"))
 
 
 def _route(instance: Instance, off: set[str], tenants: Mapping[UUID, Tenant]) -> Route:

@@ -18,6 +18,7 @@ from dashboard.templatetags.gatehouse import bytes_text, duration_text, percent
 from dashboard.version_steps import VersionStep
 from gpupool.models import InstanceEvent, ModelVersion
 from gpupool.policies.healing_world import Rules
+from gpupool.selectors import EngineOverview
 
 register = template.Library()
 
@@ -139,3 +140,9 @@ def bounds_told(bounds: Rules) -> list[tuple[str, str, str]]:
             % {"n": bounds.returns},
         ),
     ]
+
+
+@register.filter
+def ways(engine: EngineOverview) -> tuple[bool | None, ...]:
+    """The marks of the second matrix of engines, in the order of its columns."""
+    return (engine.counts_tokens, engine.tells_memory, engine.tells_context, engine.logprobs)

@@ -33,6 +33,13 @@ class EngineSerializer(serializers.Serializer[Any]):
     versions = serializers.CharField(help_text="of the engine itself, for example >=0.6; empty: any")
     capabilities = serializers.ListField(child=serializers.CharField())
     launchable = serializers.BooleanField(help_text="the pool can start it; else a running one is attached")
+    batching = serializers.CharField(help_text="continuous, slots, server; empty: not known")
+    grain = serializers.CharField(help_text="what keeps its models apart: process, shared, outside (whoever starts it)")
+    logprobs = serializers.BooleanField(
+        allow_null=True, help_text="answers tell probabilities of tokens; null: not known"
+    )
+    counts_tokens = serializers.BooleanField(help_text="it tells how many tokens it has worked on")
+    tells_memory = serializers.BooleanField(help_text="it tells what it made of its memory")
     enabled = serializers.BooleanField()
     instances = serializers.IntegerField(help_text="that have not stopped")
     serving = serializers.IntegerField(help_text="of those, that take requests, or would if it were enabled")

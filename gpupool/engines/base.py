@@ -271,6 +271,13 @@ class Engine:
     """Whether it was started such that it can sleep, with these arguments; None: always, where `control` can."""
     extra_ports: int = 0  # that it opens beside its own: the ports that follow it
     device_seconds: float | None = None  # longest load onto devices, where it takes longer than others do
+    batching: str = ""
+    """How it works on several requests: `continuous` (each joins and leaves at any token), `slots` (so many places,
+    each of one request), `server` (the server behind the protocol decides); empty: not known."""
+    grain: str = "outside"
+    """What keeps its models apart: `process` (one for each instance, on devices of its own), `shared` (one process for
+    all models that it serves), `outside` (the pool does not start it: whoever does decides)."""
+    logprobs: bool | None = None  # answers tell the probabilities of tokens; None: not known
     torch: bool = False  # made with PyTorch: the launch shim is put before its Python (gpupool.engines.shim)
 
 

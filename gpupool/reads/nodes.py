@@ -1,10 +1,13 @@
 """Nodes and their devices, for pages and the control API."""
 
+from datetime import UTC, datetime
+from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Aggregate, BigIntegerField, Count, OuterRef, Q, QuerySet, Subquery, Sum, Value
+from django.db.models.functions import Coalesce
 
-from gpupool.models import Device, Instance, Node
+from gpupool.models import Device, Instance, Lease, Node
 from gpupool.models.instance import InstanceState
 
 
@@ -20,6 +23,27 @@ def list_nodes(
     running = Count("instances", filter=~Q(instances__state=InstanceState.STOPPED))
     rows = Node.objects.annotate(running=running).order_by("name")
     return rows.filter(**{name: value for name, value in asked.items() if value is not None})
+
+
+def table_of_nodes() -> QuerySet[Node]:
+    """Every node in no order, with what to sort by: gpus, memory, reserved (in bytes), running instances, heard."""
+    devices = Device.objects.filter(node=OuterRef("pk"), present=True, allocatable=True).order_by().values("node")
+    leases = Lease.objects.filter(device__node=OuterRef("pk"), released_at__isnull=True).order_by()
+    live = Instance.objects.filter(node=OuterRef("pk")).exclude(state=InstanceState.STOPPED).order_by().values("node")
+
+    def number(rows: QuerySet[Any, Any], of: Aggregate) -> Coalesce:
+        return Coalesce(Subquery(rows.annotate(n=of).values("n"), output_field=BigIntegerField()), 0)
+
+    return Node.objects.defer("facts", "capabilities").annotate(
+        gpus=number(devices.filter(kind="gpu"), Count("pk")),
+        memory=number(devices, Sum("memory_bytes")),
+        reserved=number(leases.values("device__node"), Sum("memory_bytes")),
+        running=number(live, Count("pk")),
+        heard=Coalesce("last_seen_at", Value(_NEVER)),
+    )
+
+
+_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def get_node(node_id: UUID) -> Node:

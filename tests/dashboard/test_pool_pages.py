@@ -124,7 +124,9 @@ def test_what_is_not_there_is_a_404(operator: Client, page: str) -> None:
 
 
 def _queries(client: Client, address: str) -> int:
-    with CaptureQueriesContext(connection, ) as captured:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
         assert client.get(address).status_code == 200
     return len(captured)
 

@@ -7,11 +7,13 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard import labels
 from dashboard.access import console_page, signed_in
+from dashboard.reads.engines import StreamDelay, stream_delays
 from dashboard.sheets import sheet
 from gpupool import services
 from gpupool.engines.registry import broken_plugins
@@ -25,11 +27,13 @@ class Row:
 
     engine: EngineOverview
     marks: tuple[bool, ...]
+    delay: StreamDelay | None = None
 
 
 @console_page
 def index(request: HttpRequest) -> HttpResponse:
     engines = list_engines()
+    delays = stream_delays(timezone.now())
     present = {capability for engine in engines for capability in engine.capabilities}
     own = sorted(present - set(labels.CAPABILITIES))  # of plugins
     columns = [*(capability for capability in labels.CAPABILITIES if capability in present), *own]
@@ -37,7 +41,10 @@ def index(request: HttpRequest) -> HttpResponse:
         request,
         "console/engines.html",
         {
-            "rows": [Row(engine, tuple(column in engine.capabilities for column in columns)) for engine in engines],
+            "rows": [
+                Row(engine, tuple(column in engine.capabilities for column in columns), delays.get(engine.name))
+                for engine in engines
+            ],
             "columns": [labels.word("capability", column) for column in columns],
             "meanings": [
                 (labels.word("capability", column), labels.CAPABILITY_MEANINGS[column])

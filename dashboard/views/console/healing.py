@@ -8,7 +8,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import F, QuerySet, TextField, Value
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -19,7 +19,7 @@ from dashboard import labels
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
 from dashboard.refusals import add_refusal
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool.models import DeviceEvent, HealingAction, XidRule
@@ -183,7 +183,7 @@ def rule(request: HttpRequest, code: int) -> HttpResponse:
     initial = {"action": now.verb.value, "note": own.note if own is not None else ""}
     form = RuleForm(request.POST or None, fixed=_fixed(code), initial=initial)
     if request.method == "POST" and form.is_valid() and _set(request, form, code, actor):
-        return redirect("console-healing")
+        return leave(request, "console-healing")
     context = {"form": form, "code": code, "rule": now, "own": own is not None, **_frame()}
     return sheet(request, "console/_rule_change.html", context, status=_status(request))
 
@@ -194,7 +194,7 @@ def new_rule(request: HttpRequest) -> HttpResponse:
     actor = _operator(request)
     form = NewRuleForm(request.POST or None)
     if request.method == "POST" and form.is_valid() and _set(request, form, form.cleaned_data["code"], actor):
-        return redirect("console-healing")
+        return leave(request, "console-healing")
     return sheet(request, "console/_rule_new.html", {"form": form, **_frame()}, status=_status(request))
 
 
@@ -212,7 +212,7 @@ def drop_rule(request: HttpRequest, code: int) -> HttpResponse:
         except XidRule.DoesNotExist as error:
             raise Http404 from error
         messages.success(request, _("The own answer to %(code)s is dropped.") % {"code": code})
-        return redirect("console-healing")
+        return leave(request, "console-healing")
     return sheet(request, "console/_rule_drop.html", {"code": code, "own": own, "then": rule_for(code, {}), **_frame()})
 
 

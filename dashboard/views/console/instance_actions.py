@@ -8,7 +8,6 @@ from uuid import UUID
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
@@ -17,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.access import console_page, signed_in
 from dashboard.refusals import said
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from gpupool import selectors, services
 from gpupool.engines.base import why_not_asleep
 from gpupool.engines.registry import UnknownEngine, get_engine
@@ -121,7 +120,7 @@ def act(request: HttpRequest, instance_id: UUID, verb: str) -> HttpResponse:
             messages.error(request, said(error.message))
         else:
             messages.success(request, str(chosen.done) % {"model": instance.version.model.name})
-        return redirect("console-instance", instance.pk)
+        return leave(request, "console-instance", instance.pk)
     return sheet(
         request,
         f"console/_instance_{verb}.html",

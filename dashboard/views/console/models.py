@@ -6,7 +6,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -18,7 +18,7 @@ from dashboard.catalogue_forms import AliasForm, GrantForm, ModelForm
 from dashboard.filters import search_text
 from dashboard.reads.models import adapters_of, grants_of, list_models, offered_tenants, versions_of
 from dashboard.refusals import add_refusal
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool import services
@@ -134,7 +134,7 @@ def create(request: HttpRequest) -> HttpResponse:
                 _("%(model)s is made. It is there for applications once a version of it serves.")
                 % {"model": model.name},
             )
-            return redirect("console-model", model.pk)
+            return leave(request, "console-model", model.pk)
     return _form(request, "console/_model_new.html", form, title=_("Models"), back=reverse("console-models"))
 
 
@@ -151,7 +151,7 @@ def add_alias(request: HttpRequest, model_id: UUID) -> HttpResponse:
         else:
             said = _("%(alias)s is another name of %(model)s within a second.")
             messages.success(request, said % {"alias": form.cleaned_data["name"], "model": model.name})
-            return redirect("console-model", model.pk)
+            return leave(request, "console-model", model.pk)
     return _form(request, "console/_alias_new.html", form, model=model, **_back(model))
 
 
@@ -166,7 +166,7 @@ def remove_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     if request.method == "POST":
         services.delete_alias(alias.pk, actor=actor)
         messages.success(request, _("%(alias)s is no name any more.") % {"alias": alias.name})
-        return redirect("console-model", alias.model_id)
+        return leave(request, "console-model", alias.model_id)
     return sheet(request, "console/_alias_remove.html", {"alias": alias, "model": alias.model, **_back(alias.model)})
 
 
@@ -188,7 +188,7 @@ def grant(request: HttpRequest, model_id: UUID) -> HttpResponse:
             else:
                 said = _("%(tenant)s may call %(model)s within a second.")
                 messages.success(request, said % {"tenant": tenant.name, "model": model.name})
-                return redirect("console-model", model.pk)
+                return leave(request, "console-model", model.pk)
     return _form(request, "console/_grant_new.html", form, model=model, **_back(model))
 
 
@@ -204,7 +204,7 @@ def revoke(request: HttpRequest, model_id: UUID, grant_id: UUID) -> HttpResponse
     if request.method == "POST":
         remove_grant(found.pk, actor=actor)
         messages.success(request, _("The grant of %(tenant)s is taken back.") % {"tenant": found.tenant.name})
-        return redirect("console-model", model.pk)
+        return leave(request, "console-model", model.pk)
     wide = found.model_pattern != model.name
     return sheet(request, "console/_grant_remove.html", {"grant": found, "model": model, "wide": wide, **_back(model)})
 

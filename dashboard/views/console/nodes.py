@@ -1,27 +1,33 @@
 """Console: nodes with their devices, what they can isolate by, what went wrong there and what was done about it."""
 
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import labels, selectors
 from dashboard.access import console_page, signed_in
+from dashboard.filters import search_text
 from dashboard.forms import IsolationForm, MaintenanceForm
 from dashboard.frames import instance_rows
 from dashboard.sheets import sheet
+from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
+from dashboard.tables.table import Filtered
 from gpupool import services
 from gpupool.models import Device, Node
 from gpupool.reads import healing
 from gpupool.reads.fuse_board import read_fuse_board
-from gpupool.reads.nodes import get_node, list_nodes
+from gpupool.reads.nodes import get_node, table_of_nodes
 from gpupool.selectors import DeviceOverview, list_devices_overview
 from gpupool.services.device_isolation import give_back_device, isolate_device
 from tenants.actor import Actor, user_actor
@@ -53,22 +59,82 @@ class DeviceRow:
     sm_active: float | None  # 0 to 1; only a dcgm-exporter tells
 
 
+TABLE: Final = Table(
+    name="console-nodes",
+    sort="node",
+    columns=(
+        Column(key="node", label=gettext_lazy("Node"), order="name", value=lambda row: row.name),
+        Column(key="state", label=gettext_lazy("State"), order="state", value=lambda row: row.state),
+        Column(key="gpus", label=gettext_lazy("GPUs"), order="gpus", value=lambda row: row.gpus, numeric=True),
+        Column(
+            key="instances",
+            label=gettext_lazy("Instances"),
+            order="running",
+            value=lambda row: row.running,
+            numeric=True,
+        ),
+        Column(key="memory", label=gettext_lazy("Memory"), order="memory", value=lambda row: row.memory, numeric=True),
+        Column(
+            key="reserved",
+            label=gettext_lazy("Reserved"),
+            order="reserved",
+            value=lambda row: row.reserved,
+            numeric=True,
+        ),
+        Column(key="schedulable", label=gettext_lazy("Schedulable"), numeric=True),
+        Column(key="heard", label=gettext_lazy("Last heard"), order="heard", value=lambda row: row.last_seen_at),
+    ),
+)
+_OUT_OF_SERVICE: Final = {"cordoned": "cordoned", "maintenance": "maintenance"}
+
+
 @console_page
-def index(request: HttpRequest) -> HttpResponse:
-    state = request.GET.get("state", "")
-    if state not in labels.NODE_STATES:
-        state = ""
+def index(request: HttpRequest) -> HttpResponseBase:
+    facets = [
+        Facet.read(request, "state", _("State"), list(labels.NODE_STATES.items()), all_label=_("All states")),
+        Facet.read(
+            request,
+            "service",
+            _("Service"),
+            [("in", _("In service")), ("cordoned", _("Cordoned")), ("maintenance", _("In maintenance"))],
+            all_label=_("All"),
+        ),
+        Facet.read(
+            request,
+            "simulated",
+            _("Simulated"),
+            [("no", _("Real ones")), ("yes", _("Simulated ones"))],
+            all_label=_("All"),
+        ),
+    ]
+    filtered = Filtered(search=search_text(request), placeholder=_("Name or address"), facets=facets)
+    state, service, simulated = (facet.chosen for facet in facets)
+    rows = table_of_nodes()
+    if state:
+        rows = rows.filter(state=state)
+    if service:
+        rows = (
+            rows.filter(cordoned=False, maintenance=False)
+            if service == "in"
+            else rows.filter(**{_OUT_OF_SERVICE[service]: True})
+        )
+    if simulated:
+        rows = rows.filter(simulated=simulated == "yes")
+    if filtered.search:
+        rows = rows.filter(Q(name__icontains=filtered.search) | Q(address__icontains=filtered.search))
+    if is_csv(request):
+        return csv_response(TABLE, request, rows)
+    found = read_page(TABLE, request, rows)
     devices: dict[UUID, list[DeviceOverview]] = {}
-    for device in list_devices_overview():
+    for device in list_devices_overview(node_ids=[node.pk for node in found.rows]):
         devices.setdefault(device.node_id, []).append(device)
-    rows = [(node, *_sums(devices.get(node.pk, []))) for node in list_nodes(state=state or None)]
     return render(
         request,
         "console/nodes.html",
         {
-            "rows": rows,
-            "state": state,
-            "states": list(labels.NODE_STATES.items()),
+            "page": found,
+            "rows": [(node, *_sums(devices.get(node.pk, []))) for node in found.rows],
+            "filtered": filtered,
             "now": timezone.now(),
             "zone": str(timezone.get_current_timezone()),
         },

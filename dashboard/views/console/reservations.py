@@ -7,7 +7,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -20,7 +20,7 @@ from dashboard.filters import search_text
 from dashboard.reads.models import offered_tenants
 from dashboard.reads.reservations import claimed_by_tenants, list_reservations
 from dashboard.refusals import add_refusal
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from dashboard.tables import Column, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool.models import Reservation
@@ -141,7 +141,7 @@ def create(request: HttpRequest) -> HttpResponse:
             add_refusal(form, error, fields={"memory_bytes": "memory_gib"})
         else:
             messages.success(request, _("The reservation is made."))
-            return redirect("console-reservations")
+            return leave(request, "console-reservations")
     context = {"form": form, "tenants": offered_tenants(), **_frame()}
     return sheet(request, "console/_reservation_new.html", context, status=_status(request))
 
@@ -159,7 +159,7 @@ def change(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
             add_refusal(form, error, fields={"memory_bytes": "memory_gib"})
         else:
             messages.success(request, _("The reservation is changed."))
-            return redirect("console-reservations")
+            return leave(request, "console-reservations")
     context = {"form": form, "reservation": found, "tenant": _tenant(found), **_frame()}
     return sheet(request, "console/_reservation_change.html", context, status=_status(request))
 
@@ -171,7 +171,7 @@ def end(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
     if request.method == "POST":
         delete_reservation(found.pk, actor=actor)
         messages.success(request, _("The reservation is ended."))
-        return redirect("console-reservations")
+        return leave(request, "console-reservations")
     context = {"reservation": found, "tenant": _tenant(found), **_frame()}
     return sheet(request, "console/_reservation_end.html", context)
 

@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -28,7 +28,7 @@ from dashboard.catalogue_forms import (
 from dashboard.frames import instance_rows
 from dashboard.reads.models import files_of, offered_tenants, others_to_switch_from
 from dashboard.refusals import add_refusal, all_said, said
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from dashboard.version_steps import STEPS, possible_steps
 from dashboard.views.console.fit import breakdown
 from gpupool import selectors, services
@@ -104,7 +104,7 @@ def create(request: HttpRequest, model_id: UUID) -> HttpResponse:
             add_refusal(form, error, fields={"memory_bytes": "memory_gib"})
         else:
             messages.success(request, _("%(version)s is made.") % {"version": f"{model.name} {version.name}"})
-            return redirect("console-version", version.pk)
+            return leave(request, "console-version", version.pk)
     status = 422 if request.method == "POST" else 200
     context = {
         "form": form,
@@ -135,7 +135,7 @@ def card(request: HttpRequest, version_id: UUID) -> HttpResponse:
                 faults,
             )
             messages.success(request, told % {"n": faults} if faults else _("The card is kept, and complete."))
-            return redirect("console-version", version.pk)
+            return leave(request, "console-version", version.pk)
     return _form(request, "console/_version_card.html", form, version)
 
 
@@ -153,7 +153,7 @@ def manifest(request: HttpRequest, version_id: UUID) -> HttpResponse:
             add_refusal(form, error)
         else:
             messages.success(request, _("The manifest is kept; files are checked against it before they are loaded."))
-            return redirect("console-version", version.pk)
+            return leave(request, "console-version", version.pk)
     return _form(request, "console/_version_manifest.html", form, version)
 
 
@@ -179,7 +179,7 @@ def admit(request: HttpRequest, version_id: UUID) -> HttpResponse:
             add_refusal(form, error)
         else:
             messages.success(request, _("%(version)s is admitted. Its replicas load from now on.") % _name(version))
-            return redirect("console-version", version.pk)
+            return leave(request, "console-version", version.pk)
     return _form(request, "console/_version_admit.html", form, version, faults=faults, trust=_trusts())
 
 
@@ -196,7 +196,7 @@ def switch(request: HttpRequest, version_id: UUID) -> HttpResponse:
             add_refusal(form, error)
         else:
             messages.success(request, _("%(version)s serves in the other's place.") % _name(version))
-            return redirect("console-version", version.pk)
+            return leave(request, "console-version", version.pk)
     return _form(request, "console/_version_switch.html", form, version)
 
 
@@ -217,7 +217,7 @@ def replicas(request: HttpRequest, version_id: UUID) -> HttpResponse:
                 form.cleaned_data["replicas"],
             )
             messages.success(request, told % {"n": form.cleaned_data["replicas"]})
-            return redirect("console-version", version.pk)
+            return leave(request, "console-version", version.pk)
     return _form(request, "console/_version_replicas.html", form, version)
 
 
@@ -236,7 +236,7 @@ def step(request: HttpRequest, version_id: UUID, to: str) -> HttpResponse:
             messages.error(request, said(error.message))
         else:
             messages.success(request, str(chosen.done) % _name(version))
-        return redirect("console-version", version.pk)
+        return leave(request, "console-version", version.pk)
     rows = selectors.list_instances().filter(version=version).exclude(state="stopped")
     serving = ModelVersion.objects.filter(model=version.model, state=VersionState.SERVING).exclude(pk=version.pk)
     context = {

@@ -12,5 +12,8 @@ ROOM: Final = Engine(
     capabilities=frozenset({Capability.INFER}),
     translates=frozenset({Capability.INFER}),
     protocol="oip-v2",
+    batching="server",
+    grain="shared",
+    logprobs=False,
 )
 """Takes tensors and answers with tensors; text is none of its matters."""

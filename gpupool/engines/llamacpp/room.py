@@ -31,4 +31,7 @@ ROOM: Final = Engine(
     counters=parse_token_counters,
     measured=parse_memory,
     context_tokens=context_tokens,
+    batching="slots",
+    grain="process",
+    logprobs=True,
 )

@@ -15,4 +15,7 @@ ROOM: Final = Engine(
     translates=_ASKED,
     protocol="ollama",
     versions=">=0.3",  # /api/embed, tools
+    batching="slots",
+    grain="shared",
+    logprobs=False,  # its own words, to which it is spoken, have none
 )

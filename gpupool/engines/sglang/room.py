@@ -39,6 +39,9 @@ ROOM: Final = Engine(
     extra_ports=1,
     device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
     torch=True,
+    batching="continuous",
+    grain="process",
+    logprobs=True,
 )
 
 GENERATE: Final = Engine(
@@ -51,6 +54,7 @@ GENERATE: Final = Engine(
     protocol="generate",
     completion_max_default=16,
     versions=">=0.4",
+    batching="continuous",
     counters=parse_token_counters,
     measured=parse_memory,
 )

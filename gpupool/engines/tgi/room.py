@@ -21,6 +21,9 @@ ROOM: Final = Engine(
     versions=">=2.2",  # /v1/completions, /chat_tokenize
     counters=parse_token_counters,
     extra_ports=1,
+    batching="continuous",
+    grain="process",
+    logprobs=True,
     device_seconds=600.0,  # graphs are captured while it loads
     torch=True,  # its shards; the router and the launcher do not listen, and are not signalled
 )
@@ -34,5 +37,6 @@ GENERATE: Final = Engine(
     protocol="generate",
     completion_max_default=16,
     versions=">=1.0",
+    batching="continuous",
     counters=parse_token_counters,
 )

@@ -40,6 +40,9 @@ ROOM: Final = Engine(
     extra_ports=8,
     device_seconds=600.0,  # graphs are captured and kernels compiled while it loads
     torch=True,
+    batching="continuous",
+    grain="process",
+    logprobs=True,
 )
 
 GENERATE: Final = Engine(
@@ -51,4 +54,5 @@ GENERATE: Final = Engine(
     protocol="generate",
     completion_max_default=16,
     versions=">=0.2",
+    batching="continuous",
 )
