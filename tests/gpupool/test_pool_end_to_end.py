@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
 from gpupool import services
 from gpupool.models import Instance, InstanceState, Lease, ModelVersion, Node, NodeState
+from gpupool.policies.memory_summary import table_of
+from gpupool.reads.memory import read_tree
 from gpupool.selectors import list_ready_endpoints
 from tenants.actor import SYSTEM
 from tests.gpupool.processes import Pool, eventually
@@ -72,6 +75,11 @@ def test_the_pool_heals_what_is_killed(pool: Pool, tiny_model: Path) -> None:
     assert _answers(first)
     assert Lease.objects.get(released_at=None).lease_id == first.lease_id
     assert first.pid is not None
+    own = [(row.segment, row.mib) for row in table_of(read_tree(now=timezone.now())) if row.model == "tiny"]
+    assert [name for name, _ in own] == ["weights", "unknown", "activations", "unused"]  # it tells no use of its cache
+    assert sum(mib for _, mib in own) == 256
+    assert first.weights_bytes  # as the engine logged
+    assert first.kv_capacity_bytes
 
     # An engine killed by hand comes back, on the same claim.
     os.kill(first.pid, signal.SIGKILL)

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 import httpx2 as httpx
 import pytest
+from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
 from bench.house import House, wait_until
 from bench.rows import make_key, make_tenant
 from gpupool import services
-from gpupool.models import Device, Instance, InstanceState, Node, NodeState
+from gpupool.models import Device, Instance, InstanceState, MemoryFrame, Node, NodeState
+from gpupool.policies.memory_summary import table_of
+from gpupool.reads.memory import read_tree
 from tenants.actor import SYSTEM
 from tests.house import house_environ, own_database
 
@@ -28,6 +31,13 @@ def house(
             yield house
         finally:
             house.stop_all()
+
+
+def memory_parts() -> dict[str, int]:
+    """MiB of the instance's parts."""
+    tree = read_tree(now=timezone.now())
+    assert tree.simulated == "all"
+    return {row.segment: row.mib for row in table_of(tree) if row.model == "llama"}
 
 
 @pytest.mark.slow
@@ -62,6 +72,11 @@ def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_
     gpus = Device.objects.filter(kind="gpu")
     assert [(gpu.simulated, gpu.tags) for gpu in gpus] == [(True, ["H100-80GB", "H100"])] * 4
     assert Device.objects.filter(kind="cpu", simulated=True).count() == 2
+    wait_until(lambda: "unused" in memory_parts(), "the GPU tells what the instance uses")
+    parts = memory_parts()
+    assert list(parts) == ["weights", "kv_used", "kv_free", "activations", "unused"]
+    assert (sum(parts.values()), parts["weights"]) == (20 * 1024, 12 * 1024)
+    wait_until(MemoryFrame.objects.exists, "the controller records the memory")
 
     with httpx.Client(
         base_url=house.relay_url, headers={"authorization": f"Bearer {key.secret}"}, timeout=20
