@@ -21,8 +21,8 @@ _GIB: Final = 2**30
 class TenantBySlugField(forms.CharField):
     """A tenant by its address, "" for none. One of ten thousand is typed, not chosen from a list."""
 
-    def to_python(self, value: Any) -> Any:
-        slug = super().to_python(value)
+    def clean(self, value: Any) -> Any:
+        slug = super().clean(value)
         if not slug:
             return None
         tenant = Tenant.objects.filter(slug=slug).first()

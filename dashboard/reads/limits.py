@@ -28,6 +28,11 @@ class LimitUse:
     measured: int | None = None
 
     @property
+    def raised(self) -> bool:
+        """For a while it allows more than by itself."""
+        return self.amount != self.limit.amount
+
+    @property
     def taken(self) -> int | None:
         """Used, and reserved by requests under way."""
         return None if self.used is None else self.used + (self.reserved or 0)
