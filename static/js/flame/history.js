@@ -4,8 +4,8 @@ import { clock, localTime, memory, say, segmentWord } from "./words.js";
 
 const REFRESH_MS = { "15m": 15000, "1h": 30000, "6h": 60000, "24h": 120000 };
 const TABLE_ROWS = 60;
-// From the bottom up; what is free stays the background.
-const STACK = ["weights", "lora", "activations", "kv_used", "other", "reserved", "kv_free", "unused", "unknown"];
+// From the bottom up. Where nothing was recorded there is no area at all, not even of what is free.
+const STACK = ["weights", "lora", "activations", "kv_used", "other", "reserved", "kv_free", "unused", "unknown", "free"];
 
 export class History {
   constructor(card, address) {
@@ -116,7 +116,7 @@ export class History {
         stackgroup: "memory",
         stackgaps: "infer zero",
         line: { width: 0 },
-        fillcolor: line || base,
+        fillcolor: name === "free" ? base : line || base,
         hovertemplate: "%{y:.1f} GiB · %{fullData.name}<extra></extra>",
         connectgaps: false,
       };
@@ -126,7 +126,7 @@ export class History {
       autosize: true,
       margin: { l: 62, r: 18, t: 14, b: 30 },
       paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: palette.styles[palette.segment[SEGMENTS.indexOf("free")]].base,
+      plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: palette.font, size: 12, color: palette.dim },
       showlegend: false,
       hovermode: "x unified",
