@@ -1,4 +1,4 @@
-"""Who sees which page of the portal, and whose posts are taken: each role, a platform role that only reads, outsiders."""
+"""Who sees which page of the portal, and whose posts are taken: each role, a platform reader, outsiders."""
 
 import re
 from uuid import UUID

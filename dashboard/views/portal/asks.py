@@ -17,7 +17,7 @@ from dashboard.access import PortalAccess, portal_page
 from dashboard.filters import search_text
 from dashboard.portal_forms import ModelAskForm, MoreForm
 from dashboard.reads.portal_limits import LimitNow, read_limits
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from tenants.actor import user_actor
@@ -111,7 +111,7 @@ def more(request: HttpRequest, access: PortalAccess, limit_id: UUID) -> HttpResp
                 form.add_error(None, error.message)
             else:
                 messages.success(request, _("Asked. Whoever runs the platform decides; you are told what they say."))
-                return redirect("portal-limits", access.tenant.slug)
+                return leave(request, "portal-limits", access.tenant.slug)
         status = 422
     context = {**_frame(access, "portal-limits", _("Limits")), "form": form, "one": limit}
     return sheet(request, "portal/_more_form.html", context, status=status)
@@ -141,7 +141,7 @@ def model(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                 form.add_error(None, error.message)
             else:
                 messages.success(request, _("Asked. Whoever runs the platform decides; you are told what they say."))
-                return redirect("portal-models", access.tenant.slug)
+                return leave(request, "portal-models", access.tenant.slug)
         status = 422
     context = {**_frame(access, "portal-models", _("Models")), "form": form}
     return sheet(request, "portal/_model_ask_form.html", context, status=status)

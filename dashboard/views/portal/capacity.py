@@ -34,7 +34,7 @@ TABLE = Table(
 @portal_page
 def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     now = timezone.now()
-    facet = Facet.read(request, "state", _("State"), [("running", _("Running")), ("all", _("All"))], default="running")
+    facet = Facet.read(request, "state", _("State"), [("all", _("All"))], all_label=_("Running"))
     filtered = Filtered(search=search_text(request), placeholder=_("Model"), facets=[facet])
     rows = list_own_instances(access.tenant, stopped=facet.chosen == "all", search=filtered.search)
     if is_csv(request):
@@ -49,7 +49,6 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
             "page": page,
             "headings": [heading for heading in page.headings if heading.label],
             "filtered": filtered,
-            "narrowed": bool(filtered.search),
             "capacity": read_capacity(access.tenant, now),
         },
     )

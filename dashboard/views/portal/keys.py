@@ -94,13 +94,12 @@ def index(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
                 "state",
                 _("State"),
                 [
-                    ("usable", _("In use")),
                     ("expired", _("Expired")),
                     ("revoked", _("Revoked")),
                     ("leaked", _("Leaked")),
                     ("all", _("All")),
                 ],
-                default="usable",
+                all_label=_("In use"),
             ),
             Facet.read(request, "by", _("Made by"), [("me", _("Me"))], all_label=_("Anybody")),
         ],
@@ -119,15 +118,14 @@ def index(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
             "headings": [heading for heading in page.headings if heading.key in SHOWN],
             "rows": [(key, state_of(key, now), *_may(access, key, now)) for key in page.rows],
             "filtered": filtered,
-            "narrowed": bool(filtered.search) or any(facet.chosen not in ("", "usable") for facet in filtered.facets),
         },
     )
 
 
 def _filtered(access: PortalAccess, filtered: Filtered, now: datetime) -> "QuerySet[Any]":
     state, by = (facet.chosen for facet in filtered.facets)
-    rows = list_api_keys(access.tenant, include_revoked=state not in ("usable", "expired"), search=filtered.search)
-    if state == "usable":
+    rows = list_api_keys(access.tenant, include_revoked=state not in ("", "expired"), search=filtered.search)
+    if not state:
         rows = rows.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
     elif state == "expired":
         rows = rows.filter(expires_at__lte=now)

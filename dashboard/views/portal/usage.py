@@ -101,7 +101,6 @@ def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: Usag
         "limits": nearest([one for one in limits if one.share is not None], LIMITS_SHOWN),
         "limits_known": any(one.share is not None for one in limits),
         "any_limits": bool(limits),
-        "month_from": f"{now.astimezone(span.zone):%Y-%m}-01T00:00",
     }
     return render(request, "portal/usage.html", context)
 
