@@ -150,16 +150,15 @@ class Publisher:
     def _send(self, topic: Topic, scope: _Watched) -> None:
         now = self._clock.now()
         state = _read(scope.feed, topic.scope, now)
+        scope.seq += 1
         if self._clock.monotonic() < scope.keyframe_due:
-            scope.seq += 1
             payload = scope.encoder.delta(state, epoch=scope.epoch, seq=scope.seq, at=now)
             if payload is not None:
                 frame = Frame(self._fence, scope.epoch, scope.seq, payload)
                 if self.stopped or self._offer(topic, scope, frame) is Published.PUBLISHED:
                     return
             elif not scope.encoder.whole:
-                scope.epoch, scope.seq = self._new_epoch(), 0
-        scope.seq += 1
+                scope.epoch, scope.seq = self._new_epoch(), 1
         payload = scope.encoder.keyframe(state, epoch=scope.epoch, seq=scope.seq, at=now)
         if not self.stopped:
             self._offer(topic, scope, Frame(self._fence, scope.epoch, scope.seq, payload, key=True))

@@ -242,7 +242,7 @@ export function showState(pill, state, at = null, why = "") {
     if (!why) return;
     reason = document.createElement("span");
     reason.dataset.liveWhy = "";
-    reason.className = "live-why";
+    reason.className = "note";
     pill.after(reason);
   }
   reason.textContent = why;

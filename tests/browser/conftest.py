@@ -40,7 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def is_complaint(message: "ConsoleMessage", *, refusals: bool) -> bool:
     """Chromium reports every 4xx answer; a form that is sent back (422) is one that the page expects."""
-    expected = ("status of 422", *(("status of 403", "ERR_FAILED", "Failed to fetch") if refusals else ()))
+    expected = (
+        "status of 422",
+        *(("status of 403", "response code: 403", "ERR_FAILED", "Failed to fetch") if refusals else ()),
+    )
     return message.type in ("error", "warning") and not any(text in message.text for text in expected)
 
 

@@ -1,0 +1,110 @@
+"""Live channels in Chromium: tabs that are hidden, left and come back to, a server that goes, people who log out."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
+
+from dashboard.live import hub
+from dashboard.live.topics import Topic
+from tests.browser.conftest import Web
+from tests.browser.walk import log_in, wait_for_pill
+from tests.dashboard.people import person, pool
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenPage = Callable[..., "Page"]
+Shoot = Callable[["Page", str], None]
+SOCKETS = """
+window.sockets = [];
+const Native = window.WebSocket;
+window.WebSocket = class extends Native {
+  constructor(...parts) { super(...parts); window.sockets.push(this); this.said = []; }
+  send(text) { this.said.push(JSON.parse(text)); super.send(text); }
+};
+"""
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.fixture
+def page(open_page: OpenPage, web: Web) -> "Page":
+    """The overview, live; its sockets are kept in `sockets`."""
+    person("olga", platform_role="superuser")
+    pool()
+    made = open_page()
+    made.add_init_script(SOCKETS)
+    log_in(made, "olga")
+    wait_for_pill(made, "live")
+    return made
+
+
+def watched() -> set[Topic]:
+    """What the web process's hubs watch for anybody."""
+    return {topic for one in hub._hubs.values() for topic in one._watched}
+
+
+def test_a_hidden_tab_watches_nothing_until_it_is_seen_again(page: "Page") -> None:
+    assert watched() == {Topic("fleet", "")}
+    page.evaluate(HIDE, True)
+    wait_for_pill(page, "paused")
+    assert page.locator("#live").inner_text().startswith("Paused · as of ")
+    wait_until(lambda: not watched(), "a hidden tab unsubscribes")
+    page.evaluate(HIDE, False)
+    wait_for_pill(page, "live")
+    assert page.evaluate("sockets.length") == 1  # over the socket that it has
+    assert page.evaluate("sockets[0].said.map((said) => said.op)") == ["subscribe", "unsubscribe", "subscribe"]
+
+
+def test_a_page_that_comes_back_from_the_back_forward_cache_goes_on(page: "Page") -> None:
+    page.evaluate("window.dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))")
+    wait_for_pill(page, "paused")
+    assert page.evaluate("sockets[0].readyState") >= 2  # an open one would keep the page out of that cache
+    page.evaluate("window.dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    wait_for_pill(page, "live")
+    assert page.evaluate("sockets.length") == 2
+
+
+def test_a_socket_that_says_nothing_any_more_is_given_up(page: "Page") -> None:
+    """As after a sleep: it looks open, and nothing comes."""
+    page.evaluate(
+        """() => {
+          const now = performance.now.bind(performance);
+          const began = now();
+          performance.now = () => began + (now() - began) * 10;  // so that nobody waits ten seconds
+          sockets[0].send(JSON.stringify({ op: "unsubscribe", n: 1 }));  // behind the page's back
+        }"""
+    )
+    wait_until(lambda: page.evaluate("sockets.length") == 2, "a new socket")
+    wait_for_pill(page, "live")
+
+
+def test_who_logs_out_elsewhere_is_told_and_the_page_stops_trying(page: "Page", shoot: Shoot) -> None:
+    SessionStore(Session.objects.get().session_key).flush()
+    wait_for_pill(page, "denied")
+    page.get_by_text("You were logged out.", exact=True).wait_for()
+    shoot(page, "overview-denied")
+    page.evaluate("window.dispatchEvent(new Event('online'))")
+    assert page.evaluate("sockets.length") == 1
+
+
+def test_who_was_logged_out_while_the_server_was_away_finds_out(
+    open_page: OpenPage, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person("olga", platform_role="superuser")
+    page = open_page(refusals=True)
+    page.add_init_script(SOCKETS)
+    log_in(page, "olga")
+    wait_for_pill(page, "live")
+    web.stop()
+    wait_for_pill(page, "reconnecting")
+    SessionStore(Session.objects.get().session_key).flush()
+    web.start()
+    wait_for_pill(page, "denied")
+    page.get_by_text("You were logged out.", exact=True).wait_for()
