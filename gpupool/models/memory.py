@@ -24,7 +24,7 @@ class DeviceMinute(models.Model):
     device = models.ForeignKey(Device, on_delete=models.CASCADE, related_name="memory_minutes")
     minute = models.DateTimeField(db_index=True)
     size_mib = models.BigIntegerField(null=True)  # None: it did not say
-    parts = models.JSONField()  # MiB by segment, by the id of the tenant: see policies.memory_history
+    parts = models.JSONField()  # MiB by the id of the tenant: see policies.memory_history
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["device", "minute"], name="gpupool_memory_minute_once")]

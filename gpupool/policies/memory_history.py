@@ -1,6 +1,6 @@
 """A device's memory over time: what is kept of it each minute, and the series that are made of that."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -8,10 +8,14 @@ from typing import Any, Final
 from gpupool.policies.memory_tree import SEGMENTS, MemoryTree
 from gpupool.policies.memory_view import gpus_of
 
-Parts = Mapping[str, Mapping[str, int]]
-"""MiB by segment, by the id of the tenant (or `shared`), with what it has claimed; under "" what is no instance's."""
+Parts = Mapping[str, Sequence[int]]
+"""MiB of each of COLUMNS, by the id of the tenant (or `shared`); under "" what is no instance's."""
 
 CLAIMED: Final = "claimed"
+COLUMNS: Final = (
+    CLAIMED, "weights", "kv_used", "kv_free", "activations", "unused", "other", "free", "lora", "unknown",
+)  # fmt: skip
+"""What is kept, in its place in a row; zeros at the end of it are left out, for there are many rows."""
 
 RANGES: Final[Mapping[str, tuple[timedelta, timedelta]]] = {
     "15m": (timedelta(minutes=15), timedelta(minutes=1)),
@@ -48,7 +52,14 @@ def samples_of(tree: MemoryTree) -> Iterator[Sample]:
                 own[extra["seg"]] = own.get(extra["seg"], 0) + tree.values[ordinal]
                 ordinal += 1
         _, _, key, _, extra = tree.nodes[gpu.at]
-        yield Sample(key, extra.get("size"), parts)
+        yield Sample(key, extra.get("size"), {owner: _packed(part) for owner, part in parts.items()})
+
+
+def _packed(part: Mapping[str, int]) -> list[int]:
+    row = [part.get(name, 0) for name in COLUMNS]
+    while row and not row[-1]:
+        row.pop()
+    return row
 
 
 def shown_to(tenant_id: str | None, sample: Sample) -> dict[str, int] | None:
@@ -56,17 +67,16 @@ def shown_to(tenant_id: str | None, sample: Sample) -> dict[str, int] | None:
     sums: dict[str, int] = {}
     if tenant_id is None:
         for part in sample.parts.values():
-            for name, mib in part.items():
-                if name != CLAIMED:
-                    sums[name] = sums.get(name, 0) + mib
+            for name, mib in zip(COLUMNS[1:], part[1:], strict=False):
+                sums[name] = sums.get(name, 0) + mib
         return sums
     own = sample.parts.get(tenant_id)
     if own is None:
         return None
-    sums = {name: mib for name, mib in own.items() if name not in (CLAIMED, "unused")}
-    sums["unused"] = max(0, own.get(CLAIMED, 0) - sum(sums.values()))
+    sums = dict(zip(COLUMNS[1:], own[1:], strict=False)) | {"unused": 0}
+    sums["unused"] = max(0, sum(own[:1]) - sum(sums.values()))
     mine = sum(sums.values())
-    sums["reserved"] = sum(part.get(CLAIMED, 0) for key, part in sample.parts.items() if key not in ("", tenant_id))
+    sums["reserved"] = sum(sum(part[:1]) for key, part in sample.parts.items() if key not in ("", tenant_id))
     if sample.size_mib is not None:
         sums["free"] = max(0, sample.size_mib - mine - sums["reserved"])
     return sums

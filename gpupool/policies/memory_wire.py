@@ -118,10 +118,11 @@ class MemoryReplay:
                 self._figures[at] = told
             self._nodes.append((above, kind, key, label, extra))
         self._values: list[int] = frame["values"]
+        self._moved = False
 
     def feed(self, delta: bytes) -> None:
         """The next one. Raises ValueError for what is none of this keyframe's."""
-        place, ordinal = 1 + _HEAD.size, -1
+        place, ordinal, self._moved = 1 + _HEAD.size, -1, True
         if delta[:1] != DELTA or len(delta) < place:
             raise ValueError("this is no delta")
         try:
@@ -134,7 +135,9 @@ class MemoryReplay:
             raise ValueError("this delta is of another keyframe") from error
 
     def tree(self) -> MemoryTree:
-        """As it was; what is in use of a GPU, and of a KV cache, is added up of its segments."""
+        """As it was. After deltas, what is in use of a GPU, and of a KV cache, is added up of its segments."""
+        if not self._moved:
+            return MemoryTree(self._scope, self._simulated, tuple(self._nodes), tuple(self._values), self._figures)
         used: dict[int, int] = {}
         cache: dict[int, list[int]] = {}
         ordinal = -1
