@@ -24,7 +24,7 @@ LARGEST_UPLOAD: Final = 2 * 1024 * 1024
 class TenantField(forms.CharField):
     """A tenant by its slug, typed or chosen from a list; empty is none. Cleans to the tenant's id."""
 
-    def clean(self, value: Any) -> UUID | None:  # type: ignore[override]  # it gives what the slug names
+    def clean(self, value: Any) -> UUID | None:
         slug = super().clean(value)
         if not slug:
             return None
@@ -37,7 +37,7 @@ class TenantField(forms.CharField):
 class JsonField(forms.CharField):
     """An object as JSON, in a text area; empty is None."""
 
-    def clean(self, value: Any) -> dict[str, Any] | None:  # type: ignore[override]  # it gives what the text says
+    def clean(self, value: Any) -> dict[str, Any] | None:
         text = super().clean(value)
         if not text.strip():
             return None

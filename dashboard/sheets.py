@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.utils.cache import patch_vary_headers
 from django_htmx.middleware import HtmxDetails
@@ -24,3 +24,8 @@ def leave(request: HttpRequest, to: str, *args: object) -> HttpResponse:
     if HtmxDetails(request):
         return HttpResponse(headers={"HX-Redirect": response["Location"]})
     return response
+
+
+def posted(request: HttpRequest) -> QueryDict | None:
+    """What a form is bound to: also an empty post, which is one all the same; None for a form that is only shown."""
+    return request.POST if request.method == "POST" else None

@@ -28,7 +28,7 @@ def stream_delays(now: datetime) -> Mapping[str, StreamDelay]:
     engines = dict(ModelVersion.objects.filter(pk__in={pk for pk, _ in counts}).values_list("pk", "engine"))
     sums: dict[str, list[int]] = {}
     for version_id, tpot in counts:
-        engine = engines.get(version_id)
+        engine = engines.get(version_id) if version_id is not None else None
         if engine is None or not tpot:
             continue
         so_far = sums.setdefault(engine, [0] * (len(buckets.TPOT) + 1))

@@ -1,6 +1,6 @@
 """Models and versions as the console shows them: of the catalogue, with what runs of them and who may call them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -94,7 +94,7 @@ class VersionRow:
 class Grants:
     """Who may call a model: grants whose patterns match its name, those first that name it."""
 
-    rows: list[Grant]
+    rows: Sequence[Grant]
     more: bool
 
     @property
@@ -116,7 +116,9 @@ def versions_of(model: Model) -> list[VersionRow]:
     tenants = {one.pk: one for one in Tenant.objects.filter(pk__in={row.tenant_id for row in rows if row.tenant_id})}
     for row in rows:
         row.model = model
-    return [VersionRow(row, row.ready, row.running, tenants.get(row.tenant_id)) for row in rows]
+    return [
+        VersionRow(row, row.ready, row.running, tenants.get(row.tenant_id) if row.tenant_id else None) for row in rows
+    ]
 
 
 def grants_of(model_name: str) -> Grants:
@@ -222,7 +224,7 @@ def read_routes(models: "list[Model]") -> list[ModelRoutes]:
     for instance in instances:
         found.setdefault(instance.version.model_id, []).append(instance)
     wanted = {one.owner_id for group in found.values() for one in group} | {model.tenant_id for model in models}
-    tenants = {one.pk: one for one in Tenant.objects.filter(pk__in=wanted - {None})}
+    tenants = {one.pk: one for one in Tenant.objects.filter(pk__in=[pk for pk in wanted if pk is not None])}
     names: dict[UUID, list[str]] = {}
     for name, model_id in ModelAlias.objects.filter(model__in=models).order_by("name").values_list("name", "model_id"):
         names.setdefault(model_id, []).append(name)

@@ -35,4 +35,4 @@ def claimed_by_tenants(tenant_ids: "set[UUID]") -> Mapping[UUID, Claimed]:
     """Of a page's tenants; one query."""
     rows = Lease.objects.filter(tenant_id__in=tenant_ids, released_at__isnull=True, device__kind="gpu")
     sums = rows.order_by().values("tenant_id").annotate(n=Count("device", distinct=True), total=Sum("memory_bytes"))
-    return {row["tenant_id"]: Claimed(row["n"], row["total"] or 0) for row in sums}
+    return {row["tenant_id"]: Claimed(row["n"], row["total"] or 0) for row in sums if row["tenant_id"] is not None}

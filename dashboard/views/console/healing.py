@@ -19,7 +19,7 @@ from dashboard import labels
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
 from dashboard.refusals import add_refusal
-from dashboard.sheets import leave, sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool.models import DeviceEvent, HealingAction, XidRule
@@ -181,7 +181,7 @@ def rule(request: HttpRequest, code: int) -> HttpResponse:
         raise Http404
     own = overrides.get(code)
     initial = {"action": now.verb.value, "note": own.note if own is not None else ""}
-    form = RuleForm(request.POST or None, fixed=_fixed(code), initial=initial)
+    form = RuleForm(posted(request), fixed=_fixed(code), initial=initial)
     if request.method == "POST" and form.is_valid() and _set(request, form, code, actor):
         return leave(request, "console-healing")
     context = {"form": form, "code": code, "rule": now, "own": own is not None, **_frame()}
@@ -192,7 +192,7 @@ def rule(request: HttpRequest, code: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def new_rule(request: HttpRequest) -> HttpResponse:
     actor = _operator(request)
-    form = NewRuleForm(request.POST or None)
+    form = NewRuleForm(posted(request))
     if request.method == "POST" and form.is_valid() and _set(request, form, form.cleaned_data["code"], actor):
         return leave(request, "console-healing")
     return sheet(request, "console/_rule_new.html", {"form": form, **_frame()}, status=_status(request))

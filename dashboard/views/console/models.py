@@ -18,7 +18,7 @@ from dashboard.catalogue_forms import AliasForm, GrantForm, ModelForm
 from dashboard.filters import search_text
 from dashboard.reads.models import adapters_of, grants_of, list_models, offered_tenants, versions_of
 from dashboard.refusals import add_refusal
-from dashboard.sheets import leave, sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool import services
@@ -121,7 +121,7 @@ def page(request: HttpRequest, model_id: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
     actor = _operator(request)
-    form = ModelForm(request.POST or None)
+    form = ModelForm(posted(request))
     if request.method == "POST" and form.is_valid():
         values = dict(form.cleaned_data)
         try:
@@ -142,7 +142,7 @@ def create(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def add_alias(request: HttpRequest, model_id: UUID) -> HttpResponse:
     actor, model = _operator(request), _model(model_id)
-    form = AliasForm(request.POST or None)
+    form = AliasForm(posted(request))
     if request.method == "POST" and form.is_valid():
         try:
             services.create_alias(model.pk, form.cleaned_data["name"], actor=actor)
@@ -175,7 +175,7 @@ def remove_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
 def grant(request: HttpRequest, model_id: UUID) -> HttpResponse:
     """A tenant may call the model: one click opens this, another one grants."""
     actor, model = _operator(request), _model(model_id)
-    form = GrantForm(request.POST or None)
+    form = GrantForm(posted(request))
     if request.method == "POST" and form.is_valid():
         tenant = Tenant.objects.get(pk=form.cleaned_data["tenant"])
         if model.tenant_id is not None and model.tenant_id != tenant.pk:

@@ -20,7 +20,7 @@ from dashboard.filters import search_text
 from dashboard.reads.models import offered_tenants
 from dashboard.reads.reservations import claimed_by_tenants, list_reservations
 from dashboard.refusals import add_refusal
-from dashboard.sheets import leave, sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool.models import Reservation
@@ -132,7 +132,7 @@ def index(request: HttpRequest) -> HttpResponseBase:
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
     actor = _operator(request)
-    form = ReservationForm(request.POST or None)
+    form = ReservationForm(posted(request))
     if request.method == "POST" and form.is_valid():
         values = form.cleaned_data
         try:
@@ -151,7 +151,7 @@ def create(request: HttpRequest) -> HttpResponse:
 def change(request: HttpRequest, reservation_id: UUID) -> HttpResponse:
     actor, found = _operator(request), _reservation(reservation_id)
     initial = {"devices": found.devices, "memory_gib": found.memory_bytes / 2**30, "lendable": found.lendable}
-    form = _Amounts(request.POST or None, initial=initial)
+    form = _Amounts(posted(request), initial=initial)
     if request.method == "POST" and form.is_valid():
         try:
             change_reservation(found.pk, actor=actor, **form.amounts())

@@ -28,7 +28,7 @@ from dashboard.catalogue_forms import (
 from dashboard.frames import instance_rows
 from dashboard.reads.models import files_of, offered_tenants, others_to_switch_from
 from dashboard.refusals import add_refusal, all_said, said
-from dashboard.sheets import leave, sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.version_steps import STEPS, possible_steps
 from dashboard.views.console.fit import breakdown
 from gpupool import selectors, services
@@ -95,7 +95,7 @@ def create(request: HttpRequest, model_id: UUID) -> HttpResponse:
     except Model.DoesNotExist as error:
         raise Http404 from error
     engines = [(one.name, one.title) for one in selectors.list_engines() if one.enabled]
-    form = VersionForm(request.POST or None, engines=engines)
+    form = VersionForm(posted(request), engines=engines)
     if request.method == "POST" and form.is_valid():
         state = VersionState.DRAFT if form.cleaned_data["draft"] else None
         try:
@@ -121,7 +121,7 @@ def card(request: HttpRequest, version_id: UUID) -> HttpResponse:
     """Its model card, as YAML; of a draft. It need not be complete yet: what admission would say is said at once."""
     actor, version = _operator(request), _version(version_id)
     text = card_text(version.card, model=version.model.name, version=version.name)
-    form = CardForm(request.POST or None, initial={"card": text})
+    form = CardForm(posted(request), initial={"card": text})
     if request.method == "POST" and form.is_valid():
         try:
             changed = services.change_version(version.pk, actor=actor, card=form.cleaned_data["card"])
@@ -145,7 +145,7 @@ def manifest(request: HttpRequest, version_id: UUID) -> HttpResponse:
     """Which files it has; of a draft. Nodes hold their files against it before a load."""
     actor, version = _operator(request), _version(version_id)
     initial = {"manifest": json.dumps(version.manifest, indent=2)} if version.manifest else {}
-    form = ManifestForm(request.POST or None, initial=initial)
+    form = ManifestForm(posted(request), initial=initial)
     if request.method == "POST" and form.is_valid():
         try:
             services.change_version(version.pk, actor=actor, manifest=form.cleaned_data["manifest"])
@@ -162,7 +162,7 @@ def manifest(request: HttpRequest, version_id: UUID) -> HttpResponse:
 def admit(request: HttpRequest, version_id: UUID) -> HttpResponse:
     """Look at what it is made of. What is missing or wrong is told at once, all of it."""
     actor, version = _operator(request), _version(version_id)
-    form = AdmitForm(request.POST or None)
+    form = AdmitForm(posted(request))
     faults: list[str] = []
     if request.method == "POST" and form.is_valid():
         bundle = form.cleaned_data["bundle"]
@@ -188,7 +188,7 @@ def admit(request: HttpRequest, version_id: UUID) -> HttpResponse:
 def switch(request: HttpRequest, version_id: UUID) -> HttpResponse:
     """Serve this one instead of another, in one step for every door."""
     actor, version = _operator(request), _version(version_id)
-    form = SwitchForm(request.POST or None, others=others_to_switch_from(version))
+    form = SwitchForm(posted(request), others=others_to_switch_from(version))
     if request.method == "POST" and form.is_valid():
         try:
             services.switch_version(version.pk, instead_of=UUID(form.cleaned_data["instead_of"]), actor=actor)
@@ -204,7 +204,7 @@ def switch(request: HttpRequest, version_id: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def replicas(request: HttpRequest, version_id: UUID) -> HttpResponse:
     actor, version = _operator(request), _version(version_id)
-    form = ReplicasForm(request.POST or None, initial={"replicas": version.replicas})
+    form = ReplicasForm(posted(request), initial={"replicas": version.replicas})
     if request.method == "POST" and form.is_valid():
         try:
             services.set_replicas(version.pk, form.cleaned_data["replicas"], actor=actor)
