@@ -135,6 +135,9 @@ def test_llamacpps_buffers_by_device() -> None:
     told = measured("llamacpp", log=LLAMACPP_LOG)
     assert (told.kv_tokens, told.kv_bytes) == (8192, 1152 * MIB)  # the sliding window's cache holds less
     assert measured("llamacpp", log="nothing of it") == EngineMemory()
+    assert told.adapters_bytes is None
+    adapter = "llama_adapter_lora_init_impl:      CUDA0 LoRA buffer size =    12.50 MiB\n"
+    assert measured("llamacpp", log=LLAMACPP_LOG + adapter).adapters_bytes == round(12.5 * MIB)
 
 
 def test_llamacpps_slots() -> None:
