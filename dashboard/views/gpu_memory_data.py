@@ -74,6 +74,8 @@ def _history(request: HttpRequest, tenant: Tenant | None) -> HttpResponse:
     try:
         found = read_history(device_id, span, now=timezone.now(), tenant=tenant)
     except Device.DoesNotExist:
+        if tenant is not None:  # the same whether there is no such device, or nothing of theirs was on it yet
+            return _json({"device": str(device_id), "label": "", "size": None, "step": 60, "start": 0, "series": {}})
         return _refused(_("There is no such device."))
     return _json(
         {

@@ -53,13 +53,13 @@ def filled() -> int:
     for number, (name, gib) in enumerate(MODELS):
         for owner in owners[: 2 if devices < 16 else 4]:
             title = name if owner is None else f"{owner.slug}-{name}"
-            model = services.create_model(title, actor=SYSTEM, tenant_id=owner and owner.pk)
+            model = services.create_model(title, actor=SYSTEM, tenant_id=None if owner is None else owner.pk)
             replicas = max(1, devices // (5 if number != 2 else 3)) if devices >= 16 else int(number < 3)
             if replicas == 0:
                 continue
             services.create_version(
                 model, name="v1", engine="vllm", artefact_uri=f"file:///simulated/{title}", memory_bytes=gib * GIB,
-                device_kind="gpu", replicas=replicas, tenant_id=owner and owner.pk, actor=SYSTEM,
+                device_kind="gpu", replicas=replicas, tenant_id=None if owner is None else owner.pk, actor=SYSTEM,
             )  # fmt: skip
             wanted += replicas
     return wanted

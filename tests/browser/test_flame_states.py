@@ -1,0 +1,88 @@
+"""The wall where there is nothing to draw, on the real channel: nothing yet, first figures, no database, no rights."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+from django.db import OperationalError
+
+import dashboard.live.feeds.gpumem as feed
+from gpupool.models import Instance, Lease
+from tenants.models import Tenant, TenantRole, User
+from tests.browser.conftest import Web
+from tests.browser.test_accessible import violations
+from tests.browser.walk import log_in, wait_for_pill
+from tests.dashboard.people import person, pool, tenant
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+OpenPage = Callable[..., "Page"]
+Shoot = Callable[["Page", str], None]
+
+
+@pytest.fixture(autouse=True)
+def _operator(web: Web) -> None:
+    person("olga", platform_role="operator")
+
+
+def told(page: "Page", what: str) -> Any:
+    return page.evaluate(f"gatehouseFlame.{what}")
+
+
+def test_empty_then_filled_then_stale_then_denied(
+    open_page: OpenPage, shoot: Shoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = open_page()
+    log_in(page, "olga", then="/console/gpu-memory/")
+    page.get_by_text("No device has reported yet").wait_for()
+    assert violations(page) == []
+    shoot(page, "flame-empty")
+
+    made = pool()
+    page.locator("[data-part=filled]").wait_for()
+    assert page.locator("[data-figure=reserved] .value").inner_text().split() == ["24.0", "/", "80.0", "GiB"]
+    assert page.locator("strong", has_text="No engine tells of its KV cache").is_visible()
+    assert page.get_by_text("Simulated", exact=True).is_hidden()
+    Lease.objects.filter(device=made.device).update(memory_bytes=40 << 30)
+    wait_until(
+        lambda: page.locator("[data-figure=reserved] b").inner_text() == "40.0", "a larger claim does not arrive"
+    )
+    shoot(page, "flame-one-gpu")
+
+    def away(**_: object) -> NoReturn:
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr(feed, "read_tree", away)
+    wait_for_pill(page, "stale")
+    assert page.locator("#as-of").inner_text().startswith("as of ")
+    shoot(page, "flame-stale")
+    monkeypatch.undo()
+    wait_for_pill(page, "live")
+
+    User.objects.update(platform_role="")
+    wait_for_pill(page, "denied")
+    page.get_by_text("You may no longer see this").wait_for()
+    assert page.locator("[data-part=stage]").is_hidden()
+
+
+def test_a_tenant_sees_its_own_and_others_as_one_block(open_page: OpenPage, shoot: Shoot) -> None:
+    acme = tenant("acme", ada=TenantRole.VIEWER)
+    bank = tenant("bank", bob=TenantRole.OWNER)
+    made = pool()
+    own = Instance.objects.create(
+        version=made.version, node=made.device.node, engine="vllm", state="ready", tenant_id=acme.pk
+    )
+    Instance.objects.filter(pk=made.instance.pk).update(tenant_id=bank.pk)
+    Lease.objects.create(
+        device=made.device, holder=f"instance:{own.pk}", memory_bytes=16 << 30, lease_id=2, fencing_token=2
+    )
+    page = open_page(theme="dark")
+    log_in(page, "ada", then="/t/acme/gpu-memory/")
+    page.locator("[data-part=filled]").wait_for()
+    assert page.locator("[data-part=legend]").get_by_text("reserved by others").is_visible()
+    assert "Bank" not in page.locator("main").inner_text()
+    assert Tenant.objects.get(slug="bank").pk.hex not in page.evaluate("JSON.stringify(gatehouseFlame.now.tree.ids)")
+    assert violations(page) == []
+    shoot(page, "flame-portal")
