@@ -25,6 +25,7 @@ __all__ = [
     "CONTENT_TYPE_LATEST",
     "Settled",
     "flush",
+    "record_fault",
     "record_limit_refusal",
     "record_refusal",
     "record_settled",
@@ -34,6 +35,11 @@ __all__ = [
 
 requests = Counter("gatehouse_requests", "Forwarded requests by how they ended.", ["door", "api", "model", "outcome"])
 refusals = Counter("gatehouse_refusals", "Requests refused before forwarding.", ["door", "code"])
+faults = Counter(
+    "gatehouse_faults",
+    "Requests that failed for the platform's reasons: forwarded (lost, truncated, 5xx), or refused with 5xx before it.",
+    ["model", "stage"],
+)
 memory_misses = Counter(
     "gatehouse_relay_memory_misses", "Requests that found no room in GATEHOUSE_RELAY_MEMORY_BYTES.", ["door"]
 )
@@ -237,6 +243,14 @@ def record_refusal(door: str, code: str) -> None:
     if counter is None:
         counter = _refused[key] = refusals.labels(door, code)
     counter.inc()
+
+
+def record_fault(model: str, stage: str) -> None:
+    """Count one request that failed for our reasons; `stage` is forwarded or refused, `model` "" where none is known.
+
+    The ledger's rollups count the same: see tenants.services.latency and RefusalMinute.
+    """
+    faults.labels(model, stage).inc()
 
 
 def record_limit_refusal(door: str, metric: str, window: str) -> None:

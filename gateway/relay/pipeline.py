@@ -231,6 +231,8 @@ class Pipeline:
         self, request: SlimRequest, error: GatehouseError, principal: Principal | None, model: str
     ) -> None:
         metrics.record_refusal(self._door, error.code)
+        if error.status >= 500:
+            metrics.record_fault(model, "refused")
         if isinstance(error, RateLimited | QuotaExceeded) and error.metric:
             metrics.record_limit_refusal(self._door, error.metric, error.window)
         if self._refusals is not None:

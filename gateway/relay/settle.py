@@ -35,6 +35,7 @@ logger = structlog.get_logger(__name__)
 
 SYNC_SECONDS: Final = 0.05
 _FREE: Final = frozenset({Api.TOKENIZE, Api.COUNT_TOKENS})  # nothing is computed
+_FAULTS: Final = frozenset({Outcome.TRUNCATED, Outcome.LOST})  # never the caller's; FAILED is ours from 500 on
 _missing: Final = Seldom()
 
 Prices = Callable[[str, UUID | None, float], PriceRow | None]
@@ -191,6 +192,8 @@ class Settler:
             self._on_row()
         if hold is not None:
             self._settle_hold(hold, row, written=written)
+        if settlement.outcome in _FAULTS or (settlement.outcome is Outcome.FAILED and settlement.status >= 500):
+            metrics.record_fault(opened.model, "forwarded")
         metrics.record_settled(
             self._door,
             opened.api,

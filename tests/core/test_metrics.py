@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.telemetry.metrics import record_refusal, record_settled, render_metrics
+from core.telemetry.metrics import record_fault, record_refusal, record_settled, render_metrics
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,12 +24,14 @@ def test_what_was_counted_is_told() -> None:
         "relay", "chat", "counted", "failed", seconds=0.2, first_token_seconds=None, input_tokens=None, output_tokens=0
     )
     record_refusal("relay", "rate_limit_exceeded")
+    record_fault("counted", "refused")
     text = render_metrics().decode()
     assert _value(text, sample) == 2
     assert _value(text, 'gatehouse_tokens_total{direction="output",model="counted"}') == 8
     assert _value(text, 'gen_ai_server_time_to_first_token_seconds_count{api="chat",model="counted"}') == 2
     assert _value(text, 'gen_ai_server_request_duration_seconds_count{api="chat",model="counted"}') == 3
     assert _value(text, 'gatehouse_refusals_total{code="rate_limit_exceeded",door="relay"}') >= 1
+    assert _value(text, 'gatehouse_faults_total{model="counted",stage="refused"}') == 1
 
 
 def test_processes_that_share_a_folder_add_up(tmp_path: Path) -> None:
