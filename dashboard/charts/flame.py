@@ -17,6 +17,7 @@ def wall_words() -> dict[str, object]:
         "unknown": _("unknown"),
         "kinds": {
             "cluster_name": _("All GPUs"),
+            "shared": pgettext("memory", "shared"),
             "cluster": pgettext("memory", "pool"),
             "node": pgettext("memory", "node"),
             "gpu": pgettext("memory", "GPU"),
@@ -66,6 +67,8 @@ def wall_words() -> dict[str, object]:
         "hole": _("largest hole %(size)s"),
         "no_hole": _("no device can take more"),
         "of_instances": _("/ %(n)s instances"),
+        "of_one_instance": _("/ 1 instance"),
+        "no_weights": _("no engine tells of its weights"),
         # Of what happens.
         "every_second": _("1 s"),
         "as_of": _("as of %(time)s"),

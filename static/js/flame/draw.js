@@ -216,7 +216,7 @@ export class Painter {
     label.text = fitter.fit(context, font, name, room);
     if (label.text !== name) return label;
     let more = memory(tree.sum[place]);
-    if (kind === GPU) more = tree.size[place] > 0 ? percent(tree.used[place] / tree.size[place], 0) : "";
+    if (kind === GPU && tree.useOf(place) !== null) more = percent(tree.useOf(place), 0);
     label.at = fitter.width(context, font, name) + 7;
     if (more && room - label.at >= fitter.width(context, font, more)) label.more = more;
     return label;

@@ -90,7 +90,7 @@ export class Figures {
     if (!figure) return;
     const [value, unit] = mib === null ? [say("unknown"), ""] : memoryParts(mib, whole ?? mib);
     setText(figure.querySelector("b"), value);
-    setText(figure.querySelector(".value span"), whole === null || whole === undefined ? unit : `/ ${memoryParts(whole)[0]} ${unit}`);
+    setText(figure.querySelector(".value span"), mib === null ? "" : whole === null || whole === undefined ? unit : `/ ${memoryParts(whole)[0]} ${unit}`);
     setText(figure.querySelector(".under"), under);
     const meter = figure.querySelector("progress");
     if (meter && Math.abs(meter.value - share) > 0.0005) meter.value = share;
@@ -100,14 +100,18 @@ export class Figures {
     const share = (part, whole) => (whole > 0 ? part / whole : 0);
     this.#fill("reserved", found.reserved, found.size, percent(share(found.reserved, found.size)), share(found.reserved, found.size));
     const kvShare = share(found.kvUsed, found.kv);
-    this.#fill("kv", found.kvUsed, found.kv, found.kv > 0 ? say("of_kv", { share: percent(kvShare) }) : say("no_kv"), kvShare);
-    this.#fill("weights", found.weights, null, say("of_all", { share: percent(share(found.weights, found.size)) }), share(found.weights, found.size));
+    this.#fill("kv", found.kv > 0 ? found.kvUsed : null, found.kv > 0 ? found.kv : null, found.kv > 0 ? say("of_kv", { share: percent(kvShare) }) : say("no_kv"), kvShare);
+    // Instances without any weights: engines and manifests that do not tell.
+    const weights = found.weights > 0 || found.instances === 0 ? found.weights : null;
+    const weightShare = share(weights ?? 0, found.size);
+    this.#fill("weights", weights, null, weights === null ? say("no_weights") : say("of_all", { share: percent(weightShare) }), weightShare);
     const hole = found.holeAt < 0 ? say("no_hole") : say("hole", { size: memory(found.hole) });
     this.#fill("schedulable", found.schedulable, null, hole, share(found.schedulable ?? 0, found.size));
     const pressure = this.part("pressure");
     if (!pressure) return;
-    setText(pressure.querySelector("b"), String(found.pressed));
-    setText(pressure.querySelector(".value span"), say("of_instances", { n: found.instances }));
+    const unknown = found.instances > 0 && found.tightest.length === 0;
+    setText(pressure.querySelector("b"), unknown ? say("unknown") : String(found.pressed));
+    setText(pressure.querySelector(".value span"), say(found.instances === 1 ? "of_one_instance" : "of_instances", { n: found.instances }));
     pressure.classList.toggle("warn", found.pressed > 0);
   }
 }
@@ -116,7 +120,7 @@ export class Figures {
 export function legendOf(tree, scope, palette, byTenant, slots) {
   if (!byTenant) {
     const totals = tree.totals(scope);
-    return LEGEND.filter((seg) => totals[seg] > 0 || seg === WEIGHTS || seg === KV_USED).map((seg) => ({
+    return LEGEND.filter((seg) => totals[seg] > 0).map((seg) => ({
       key: SEGMENTS[seg],
       name: segmentWord(SEGMENTS[seg]),
       amount: memory(totals[seg]),

@@ -16,7 +16,7 @@ export function facts(tree, place) {
   if (kind === SEGMENT) {
     const parent = tree.parent[place];
     if (tree.sum[parent] > 0) add("share", say("of_parent", { share: percent(tree.sum[place] / tree.sum[parent]), name: tree.short[parent] }));
-  } else {
+  } else if (kind > GPU || !tree.scope.startsWith("tenant:")) {
     add("in_use", say("in_use_of", { size: memory(tree.used[place]), share: percent(tree.sum[place] ? tree.used[place] / tree.sum[place] : 0) }));
   }
   if (kind === GPU) {

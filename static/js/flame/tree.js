@@ -90,6 +90,7 @@ export class Tree {
     const kind = this.kind[place];
     const label = this.labels[place];
     if (kind === CLUSTER) return kindWord("cluster_name");
+    if (kind === TENANT && this.ids[place] === "shared") return kindWord("shared");
     if (kind !== GPU) return label || this.ids[place];
     const node = this.labels[this.parent[place]];
     const rest = label.startsWith(`${node}/`) ? label.slice(node.length + 1) : label;
@@ -126,6 +127,12 @@ export class Tree {
     const found = [];
     for (let at = place; at >= 0; at = this.parent[at]) found.unshift(at);
     return found;
+  }
+
+  // Share of a GPU that is in use; null where nobody tells, and where a tenant sees no more than its own.
+  useOf(place) {
+    if (this.size[place] === 0 || this.extra[place].used === null || this.scope.startsWith("tenant:")) return null;
+    return this.used[place] / this.size[place];
   }
 
   // What a segment is called: its kind, or more where more is told.
