@@ -81,6 +81,7 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
             "access": access,
             "models": models,
             "base_url": base_url,
+            "root_url": settings.GATEHOUSE.public_relay_url,
             "snippets": snippets(base_url=base_url, model=example),
             "examples": [
                 ("curl", "curl"),
