@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from core.ids import uuid7
-from gpupool.models import Instance, InstanceDesire, ModelVersion
+from gpupool.models import Instance, InstanceDesire, InstanceLog, ModelVersion
 from gpupool.services.inventory import apply_observed
 from gpupool.stream.desired import read_desired
 from tenants.actor import SYSTEM
@@ -130,3 +131,29 @@ def test_each_version_says_how_its_instances_are_isolated(operator: APIClient) -
     assert [row.isolation for row in read_desired(node.pk).instances] == list(asked.values())
     refused = operator.post("/api/versions/", version | {"name": "x", "isolation": {"hope": True}}, format="json")
     assert (refused.status_code, list(refused.json()["errors"])) == (400, ["isolation"])
+
+
+def test_how_it_came_to_its_state_is_told_newest_first(operator: APIClient, version: ModelVersion) -> None:
+    instance = ready(version)
+    told = operator.get(f"/api/instances/{instance.pk}/events/").json()["results"]
+    assert [(one["value"], one["by"]) for one in told][:2] == [("ready", "node"), ("staging", "system")]
+    assert told[0]["through"] == ["loading", "warming"]
+    assert told[-1]["before"] == ""
+    assert operator.get(f"/api/instances/{uuid7()}/events/").status_code == 404
+
+
+def test_the_end_of_its_log_is_told_once_its_node_has_sent_it(operator: APIClient, version: ModelVersion) -> None:
+    instance = ready(version)
+    address = f"/api/instances/{instance.pk}/log/"
+    assert operator.get(address).json() == {
+        "instance_id": str(instance.pk),
+        "told_at": None,
+        "cut": False,
+        "lines": [],
+    }
+    InstanceLog.objects.update(text="one\ntwo", told_at=timezone.now(), cut=True)
+    told = operator.get(address).json()
+    assert (told["lines"], told["cut"]) == (["one", "two"], True)
+    assert operator.get(f"/api/instances/{uuid7()}/log/").status_code == 404
+    Instance.objects.update(attached=True)
+    assert operator.get(address).status_code == 400
