@@ -1,6 +1,7 @@
 """Addresses that are looked at in both themes and on a narrow screen; every new page is added here."""
 
 CONSOLE = [
+    "/console/gpu-memory/",
     "/console/requests/",
     "/console/requests/stages/",
     "/console/overview/",
@@ -10,6 +11,18 @@ CONSOLE = [
     "/console/engines/",
     "/console/engines/vllm/off/",
     "/console/fit/",
+    "/console/instances/new/",
+    "/console/nodes/",
+    "/console/models/",
+    "/console/models/new/",
+    "/console/routing/",
+    "/console/reservations/",
+    "/console/reservations/new/",
+    "/console/healing/",
+    "/console/healing/rules/43/",
+    "/console/healing/actions/",
+    "/console/healing/events/",
+    "/console/training/",
     "/console/tenants/",
     "/console/tenants/acme/",
     "/console/tenants/acme/tier/",
@@ -28,6 +41,7 @@ CONSOLE = [
     "/console/health/",
 ]
 PORTAL = [
+    "/t/acme/gpu-memory/",
     "/t/acme/requests/",
     "/t/acme/requests/refused/",
     "/t/acme/",
