@@ -1,6 +1,6 @@
 """A device's memory over time: what is kept of it each minute, and the series that are made of that."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -8,14 +8,17 @@ from typing import Any, Final
 from gpupool.policies.memory_tree import SEGMENTS, MemoryTree
 from gpupool.policies.memory_view import gpus_of
 
-Parts = Mapping[str, Sequence[int]]
-"""MiB of each of COLUMNS, by the id of the tenant (or `shared`); under "" what is no instance's."""
+Parts = Mapping[str, str]
+"""MiB of each of COLUMNS, joined by commas, by the id of the tenant (or `shared`); under "" what is no instance's.
+
+As text, for there are many rows: a list of numbers takes four times as much in jsonb.
+"""
 
 CLAIMED: Final = "claimed"
 COLUMNS: Final = (
     CLAIMED, "weights", "kv_used", "kv_free", "activations", "unused", "other", "free", "lora", "unknown",
 )  # fmt: skip
-"""What is kept, in its place in a row; zeros at the end of it are left out, for there are many rows."""
+"""What is kept, in its place in a row; zeros at the end of it are left out."""
 
 RANGES: Final[Mapping[str, tuple[timedelta, timedelta]]] = {
     "15m": (timedelta(minutes=15), timedelta(minutes=1)),
@@ -55,11 +58,15 @@ def samples_of(tree: MemoryTree) -> Iterator[Sample]:
         yield Sample(key, extra.get("size"), {owner: _packed(part) for owner, part in parts.items()})
 
 
-def _packed(part: Mapping[str, int]) -> list[int]:
+def _packed(part: Mapping[str, int]) -> str:
     row = [part.get(name, 0) for name in COLUMNS]
     while row and not row[-1]:
         row.pop()
-    return row
+    return ",".join(map(str, row))
+
+
+def _unpacked(row: str) -> list[int]:
+    return [int(mib) for mib in row.split(",")] if row else []
 
 
 def shown_to(tenant_id: str | None, sample: Sample) -> dict[str, int] | None:
@@ -67,16 +74,16 @@ def shown_to(tenant_id: str | None, sample: Sample) -> dict[str, int] | None:
     sums: dict[str, int] = {}
     if tenant_id is None:
         for part in sample.parts.values():
-            for name, mib in zip(COLUMNS[1:], part[1:], strict=False):
+            for name, mib in zip(COLUMNS[1:], _unpacked(part)[1:], strict=False):
                 sums[name] = sums.get(name, 0) + mib
         return sums
-    own = sample.parts.get(tenant_id)
-    if own is None:
+    if tenant_id not in sample.parts:
         return None
+    own = _unpacked(sample.parts[tenant_id])
     sums = dict(zip(COLUMNS[1:], own[1:], strict=False)) | {"unused": 0}
     sums["unused"] = max(0, sum(own[:1]) - sum(sums.values()))
     mine = sum(sums.values())
-    sums["reserved"] = sum(sum(part[:1]) for key, part in sample.parts.items() if key not in ("", tenant_id))
+    sums["reserved"] = sum(sum(_unpacked(part)[:1]) for key, part in sample.parts.items() if key not in ("", tenant_id))
     if sample.size_mib is not None:
         sums["free"] = max(0, sample.size_mib - mine - sums["reserved"])
     return sums

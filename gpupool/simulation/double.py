@@ -23,7 +23,7 @@ _BYTES_A_SECOND: Final = 5_000_000_000.0  # that a load reads
 _SHORTEST_LOAD_SECONDS: Final = 1.0
 _WEIGHTS_SHARE: Final = 0.6  # of what is claimed
 _CACHE_SHARE: Final = 0.33
-_ACTIVATIONS_SHARE: Final = 0.02  # idle; busy, it is twice as much
+_ACTIVATIONS_SHARE: Final = 0.03
 _TOKENS_A_SECOND: Final = 60.0
 _CACHE_TOKENS: Final = 200_000
 _ASLEEP_SHARE: Final = 0.03  # of what is claimed stays on the device
@@ -136,9 +136,8 @@ class EngineDouble:
             return int(self._memory_bytes * _ASLEEP_SHARE)
         if not self.loaded:
             return int(self._memory_bytes * _WEIGHTS_SHARE * (time.monotonic() - self._began) / self._load_seconds)
-        # As vLLM, it takes its whole cache at its start.
-        share = _WEIGHTS_SHARE + _CACHE_SHARE + _ACTIVATIONS_SHARE * (1 + self.busy)
-        return int(self._memory_bytes * share)
+        # As vLLM, it takes its whole cache and its buffers at its start.
+        return int(self._memory_bytes * (_WEIGHTS_SHARE + _CACHE_SHARE + _ACTIVATIONS_SHARE))
 
     @property
     def log(self) -> str:

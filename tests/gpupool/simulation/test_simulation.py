@@ -129,6 +129,11 @@ async def test_an_engine_loads_answers_sleeps_and_wakes(double: tuple[EngineDoub
     await until(lambda: made.loaded, "it is loaded")
     assert (await asked(port, "GET", "/health")).status == 200
     assert made.device_bytes > early
+    for engine in ("vllm", "sglang", "llamacpp"):  # whichever it stands for
+        measured = get_engine(engine).measured
+        assert measured is not None
+        told = measured("", made.log)
+        assert (told.weights_bytes, told.kv_bytes) == (6 * GIB, pytest.approx(3.3 * GIB, rel=0.001))
     messages = [{"role": "user", "content": "one two three"}]
     answer = msgspec.json.decode(
         (await asked(port, "POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 5})).body
