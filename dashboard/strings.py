@@ -52,6 +52,7 @@ def script_strings() -> dict[str, object]:
         },
         "words": {
             "instance": {key: str(value) for key, value in labels.INSTANCE_STATES.items()},
+            "node": {key: str(value) for key, value in labels.NODE_STATES.items()},
             "health": {key: str(value) for key, value in labels.DEVICE_HEALTH.items()},
             "outcome": {key: str(value) for key, value in labels.OUTCOMES.items()},
             "stage": {key: str(value) for key, value in labels.STAGES.items()},

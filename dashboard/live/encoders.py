@@ -1,6 +1,6 @@
-"""The encoders of feeds that speak JSON: the whole each time, or a tail of rows to which newer ones are added."""
+"""The encoders of feeds that speak JSON: the whole each time, rows that change, or a tail to which newer ones come."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -41,6 +41,42 @@ class JsonEncoder:
         if _encoder.encode(state) != self._sent:
             return None
         return envelope(self._channel, self._version, epoch=epoch, seq=seq, at=at, body=b'{"same":true}')
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows by what tells them apart; each is what msgspec encodes."""
+
+    rows: Mapping[str, Any]
+
+
+class RowsEncoder:
+    """Keyframes hold all rows (`rows`), deltas those that changed (`set`) and the names of those that are gone."""
+
+    whole: bool = True
+
+    def __init__(self, channel: str, version: str) -> None:
+        self._channel = channel
+        self._version = version
+        self._sent: dict[str, bytes] = {}
+
+    def keyframe(self, state: object, *, epoch: int, seq: int, at: datetime) -> Payload:
+        self._sent = _encoded(state)
+        body = _encoder.encode({"rows": {key: msgspec.Raw(row) for key, row in self._sent.items()}})
+        return envelope(self._channel, self._version, epoch=epoch, seq=seq, at=at, body=body)
+
+    def delta(self, state: object, *, epoch: int, seq: int, at: datetime) -> Payload | None:
+        rows, sent = _encoded(state), self._sent
+        self._sent = rows
+        changed = {key: msgspec.Raw(row) for key, row in rows.items() if sent.get(key) != row}
+        gone = [key for key in sent if key not in rows]
+        body = _encoder.encode({"set": changed, "gone": gone})
+        return envelope(self._channel, self._version, epoch=epoch, seq=seq, at=at, body=body)
+
+
+def _encoded(state: object) -> dict[str, bytes]:
+    assert isinstance(state, Rows)
+    return {key: _encoder.encode(row) for key, row in state.rows.items()}
 
 
 @dataclass(frozen=True, slots=True)

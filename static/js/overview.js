@@ -1,45 +1,9 @@
 // Puts live frames into the rows that the server rendered.
-import { age, formats } from "./format.js";
 import { live, showState } from "./live.js";
-import { words } from "./words.js";
+import { fillSlots, setClock } from "./slots.js";
 
 const page = document.getElementById("overview");
 const pill = document.getElementById("live");
-let clockSkewSeconds = 0;
-
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
-
-function setPill(slot, kind, value) {
-  let mark = slot.firstElementChild;
-  if (!mark) {
-    mark = document.createElement("span");
-    slot.append(mark);
-  }
-  if (mark.dataset.value === value) return;
-  mark.className = `pill ${words.tones[value] ?? "idle"}`;
-  mark.dataset.value = value;
-  mark.textContent = words.words[kind][value] ?? value;
-}
-
-function fillSlots(scope, values) {
-  for (const slot of scope.querySelectorAll("[data-f]")) {
-    const [name, format = "text", kind] = slot.dataset.f.split(":");
-    const value = values[name];
-    if (format === "pill") setPill(slot, kind, value);
-    else if (format === "age") {
-      slot.dataset.since = value;
-      setText(slot, age(Date.now() / 1000 + clockSkewSeconds - value));
-    } else setText(slot, formats[format](value));
-  }
-  for (const mark of scope.querySelectorAll("[data-show]")) mark.hidden = !values[mark.dataset.show];
-  for (const meter of scope.querySelectorAll("[data-meter]")) {
-    const [part, whole] = meter.dataset.meter.split("/");
-    meter.max = values[whole] || 1;
-    meter.value = values[part] ?? 0;
-  }
-}
 
 function fillRows(panel, rows) {
   const body = panel.querySelector("tbody");
@@ -62,7 +26,7 @@ function fillRows(panel, rows) {
 }
 
 function showFrame(frame) {
-  clockSkewSeconds = frame.at - Date.now() / 1000;
+  setClock(frame.at);
   const figures = page.querySelector('[data-panel="figures"]');
   fillSlots(figures, frame.figures);
   for (const figure of figures.querySelectorAll("[data-bad-if]")) {

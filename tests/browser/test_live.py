@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
+from django.utils import timezone
 
 from dashboard.live import hub
 from dashboard.live.topics import Topic
+from gpupool.models import Device, Instance, Lease, Node
 from tests.browser.conftest import Web
 from tests.browser.walk import log_in, wait_for_pill
 from tests.dashboard.people import person, pool
@@ -108,3 +110,36 @@ def test_who_was_logged_out_while_the_server_was_away_finds_out(
     web.start()
     wait_for_pill(page, "denied")
     page.get_by_text("You were logged out.", exact=True).wait_for()
+
+
+def test_rows_of_lists_and_of_a_nodes_page_change_by_themselves(open_page: OpenPage, shoot: Shoot, web: Web) -> None:
+    person("olga", platform_role="superuser")
+    made = pool(state="loading")
+    page = open_page()
+    log_in(page, "olga", then="/console/instances/")
+    wait_for_pill(page, "live")
+    row = page.locator(f'[data-row="{made.instance.pk}"]')
+    Instance.objects.update(state="failed", reason="out of memory", running_requests=37)
+    row.locator('.pill[data-value="failed"]').wait_for()
+    row.get_by_text("out of memory").wait_for()
+    row.get_by_text("37").wait_for()
+    assert row.get_by_role("link", name="qwen3-8b").first.is_visible()  # what is not told stays
+    shoot(page, "instances-live")
+    page.goto("/console/nodes/")
+    wait_for_pill(page, "live")
+    Node.objects.update(state="unreachable")
+    node = page.locator(f'[data-row="{made.device.node_id}"]')
+    node.locator('.pill[data-value="unreachable"]').wait_for()
+    Instance.objects.all().delete()
+    node.get_by_text("0", exact=True).wait_for()
+    page.goto(f"/console/nodes/{made.device.node_id}/")
+    wait_for_pill(page, "live")
+    Node.objects.update(state="online")
+    page.locator('h1 + [data-row] .pill[data-value="online"]').wait_for()
+    Device.objects.update(memory_used_bytes=61 * 2**30, observed_at=timezone.now())
+    page.locator(f'[data-row="{made.device.pk}"]').get_by_text("61.0 GiB").wait_for()
+    shoot(page, "node-live")
+    for rows in (Lease, Device, Node):
+        rows.objects.all().delete()
+    page.get_by_text("It no longer exists.").wait_for()
+    assert page.locator("#live").get_attribute("data-value") == "stale"

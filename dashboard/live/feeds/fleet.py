@@ -1,27 +1,73 @@
-"""The channel `fleet`: what the console's overview shows, each second."""
+"""The channel `fleet`: the console's overview, its lists of nodes and instances, and a node's page, each second.
+
+Scopes: none for the overview, `instances`, `nodes`, `node:UUID`. Lists get what changes by itself of every row, as
+deltas; a page fills in the rows that it shows.
+"""
 
 from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from dashboard.frames import build_console_frame
-from dashboard.live.base import Encoder, Viewer
-from dashboard.live.encoders import JsonEncoder
+from dashboard.live.base import Encoder, Gone, Payload, Viewer
+from dashboard.live.encoders import JsonEncoder, Rows, RowsEncoder
+from dashboard.reads.fleet import read_instances, read_node, read_nodes
 from tenants.policies.roles import Object
+
+_NODE: Final = "node:"
 
 
 class FleetFeed:
-    """Scope: none."""
+    """For who may look at the pool."""
 
     name: str = "fleet"
     period_seconds: float = 1.0
 
     def may_watch(self, viewer: Viewer, scope: str) -> bool:
-        """Who may look at the pool."""
-        return scope == "" and viewer.may_view(Object.POOL)
+        known = scope in ("", "instances", "nodes") or _node_of(scope) is not None
+        return known and viewer.may_view(Object.POOL)
 
     def read(self, scope: str, *, now: datetime) -> object:
-        """A constant number of queries, whatever the number of devices and instances."""
-        return build_console_frame(now=now)
+        """A constant number of queries, whatever the number of devices and instances. Raises Gone."""
+        if scope == "instances":
+            return Rows(read_instances(now))
+        if scope == "nodes":
+            return Rows(read_nodes())
+        node_id = _node_of(scope)
+        if node_id is None:
+            return build_console_frame(now=now)
+        rows = read_node(node_id, now)
+        if rows is None:
+            raise Gone
+        return Rows(rows)
 
     def encoder(self) -> Encoder:
-        """The whole where anything changed: it is bounded."""
-        return JsonEncoder(self.name, "fleet.v1")
+        return FleetEncoder()
+
+
+class FleetEncoder:
+    """The overview whole where anything changed, for it is bounded; of lists the rows that did."""
+
+    whole: bool = True
+
+    def __init__(self) -> None:
+        self._overview = JsonEncoder("fleet", "fleet.v1")
+        self._rows = RowsEncoder("fleet", "fleet.v1")
+
+    def keyframe(self, state: object, *, epoch: int, seq: int, at: datetime) -> Payload:
+        return self._of(state).keyframe(state, epoch=epoch, seq=seq, at=at)
+
+    def delta(self, state: object, *, epoch: int, seq: int, at: datetime) -> Payload | None:
+        return self._of(state).delta(state, epoch=epoch, seq=seq, at=at)
+
+    def _of(self, state: object) -> Encoder:
+        return self._rows if isinstance(state, Rows) else self._overview
+
+
+def _node_of(scope: str) -> UUID | None:
+    if not scope.startswith(_NODE):
+        return None
+    try:
+        return UUID(scope.removeprefix(_NODE))
+    except ValueError:
+        return None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.live.base import Payload
-from dashboard.live.encoders import JsonEncoder, Tail, TailEncoder
+from dashboard.live.encoders import JsonEncoder, Rows, RowsEncoder, Tail, TailEncoder
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -61,3 +61,16 @@ def test_viewers_of_a_tail_see_each_row_once_and_in_order(arrivals: list[int]) -
             shown += read(payload)["more"]
         assert shown == sorted(set(shown))
         assert shown[-5:] == [row for _, row in rows[-5:]]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2)), min_size=1, max_size=12))
+def test_rows_that_are_patched_are_those_that_were_read(states: list[dict[str, int]]) -> None:
+    encoder = RowsEncoder("fleet", "fleet.v1")
+    shown: dict[str, int] = read(encoder.keyframe(Rows(states[0]), epoch=1, seq=1, at=AT))["rows"]
+    before = states[0]
+    for seq, state in enumerate(states[1:], start=2):
+        frame = read(encoder.delta(Rows(state), epoch=1, seq=seq, at=AT))
+        assert all(before.get(key) != value for key, value in frame["set"].items())  # and nothing else
+        shown = {key: value for key, value in (shown | frame["set"]).items() if key not in frame["gone"]}
+        assert shown == state
+        before = state

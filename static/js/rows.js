@@ -1,0 +1,28 @@
+// Keeps the rows of a page up to date: the pill names [data-live="channel/scope"], each row its [data-row]. Rows do not
+// come or move by themselves, for the page is one of a sorted and filtered list; those that are gone are dimmed.
+import { live, showState } from "./live.js";
+import { fillSlots, setClock } from "./slots.js";
+
+const page = document.querySelector("main");
+const pill = document.getElementById("live");
+const [channel, scope] = pill.dataset.live.split("/");
+
+function rowsOf(id) {
+  return page.querySelectorAll(`[data-row="${CSS.escape(id)}"]`);
+}
+
+function fill(rows) {
+  for (const [id, values] of Object.entries(rows)) for (const row of rowsOf(id)) fillSlots(row, values);
+}
+
+live(channel, scope, {
+  onFrame(frame) {
+    setClock(frame.at);
+    fill(frame.rows ?? frame.set);
+    for (const id of frame.gone ?? []) for (const row of rowsOf(id)) row.dataset.gone = "";
+  },
+  onState(state, at, why) {
+    showState(pill, state, at, why);
+    page.classList.toggle("stale", !["live", "connecting"].includes(state));
+  },
+});
