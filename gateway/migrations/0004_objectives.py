@@ -225,7 +225,9 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="objectivehour",
-            constraint=models.UniqueConstraint(fields=("objective", "hour"), name="gateway_objectivehour_once"),
+            constraint=models.UniqueConstraint(
+                fields=("objective", "hour"), include=("total", "good"), name="gateway_objectivehour_once"
+            ),
         ),
         migrations.AddIndex(
             model_name="objectiveminute",
@@ -233,7 +235,9 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="objectiveminute",
-            constraint=models.UniqueConstraint(fields=("objective", "minute"), name="gateway_objectiveminute_once"),
+            constraint=models.UniqueConstraint(
+                fields=("objective", "minute"), include=("total", "good"), name="gateway_objectiveminute_once"
+            ),
         ),
         migrations.AddIndex(
             model_name="silence",

@@ -68,7 +68,11 @@ class ObjectiveMinute(Tally):
     minute = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["objective", "minute"], name="gateway_objectiveminute_once")]
+        constraints = [  # pages add up from the index alone: rows are wide
+            models.UniqueConstraint(
+                fields=["objective", "minute"], include=["total", "good"], name="gateway_objectiveminute_once"
+            )
+        ]
         indexes = [models.Index(fields=["minute"])]
 
     def __str__(self) -> str:
@@ -82,7 +86,11 @@ class ObjectiveHour(Tally):
     hour = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["objective", "hour"], name="gateway_objectivehour_once")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["objective", "hour"], include=["total", "good"], name="gateway_objectivehour_once"
+            )
+        ]
         indexes = [models.Index(fields=["hour"])]
 
     def __str__(self) -> str:
