@@ -44,7 +44,6 @@ TABLE: Final = Table(
         Column(key="second_factor", label=gettext_lazy("Second factor"), value=lambda row: row.second_factor),
         Column(key="last_login", label=gettext_lazy("Last log-in"), value=lambda row: row.last_login),
         Column(key="joined", label=pgettext_lazy("when", "Made"), order="pk", value=lambda row: row.date_joined),
-        Column(key="actions", hidden_label=gettext_lazy("Actions")),
     ),
 )
 _MOST_MAPPINGS: Final = 200
