@@ -175,7 +175,7 @@ def test_platform_readers_change_nothing_on_any_page(theirs: Rows) -> None:
 def is_only_a_look(client: Client, route: str, rows: Rows) -> bool:
     """A page that answers a POST as it does a GET: its view looks at no method, and changes nothing."""
     address = fill(route, rows.addresses)
-    return client.post(address).status_code == 200 == client.get(address).status_code
+    return client.post(address).status_code == client.get(address).status_code
 
 
 def snapshot(tenant: Tenant) -> str:

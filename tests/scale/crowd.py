@@ -31,17 +31,17 @@ LARGE: Final = Crowd(tenants=10_000, keys=100_000, usage=1_000_000, audits=200_0
 
 _TENANTS: Final = """
 INSERT INTO tenants_tenant (id, slug, name, sla_tier, time_zone, state, response_retention_days, created_at)
-SELECT uuidv7(), 'crowd-' || n, 'Crowd ' || n, (ARRAY['gold', 'silver', 'bronze'])[1 + n %% 3],
+SELECT uuidv7(), %(name)s || '-' || n, 'Crowd ' || n, (ARRAY['gold', 'silver', 'bronze'])[1 + n %% 3],
     (ARRAY['UTC', 'Asia/Shanghai', 'Asia/Kolkata'])[1 + n %% 3], 'active', 30, now() - make_interval(mins => n)
 FROM generate_series(1, %(tenants)s) AS n
 """
 _KEYS: Final = """
 INSERT INTO tenants_apikey (id, tenant_id, name, prefix, last_four, digest, scopes, allowed_models, keep_alive,
     revoked_at, created_at)
-SELECT uuidv7(), owner.id, 'key-' || n, 'sk-gh-', lpad(to_hex(n %% 65536), 4, '0'), md5(n::text) || md5('k' || n),
+SELECT uuidv7(), owner.id, 'key-' || %(name)s || '-' || n, 'sk-gh-', lpad(to_hex(n %% 65536), 4, '0'), md5(%(name)s || n) || md5(n::text),
     '[]', '[]', true, CASE WHEN n %% 9 = 0 THEN now() END, now() - make_interval(mins => n %% 40000)
 FROM generate_series(1, %(keys)s) AS n
-JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant WHERE slug LIKE 'crowd-%%') AS owner
+JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant WHERE slug LIKE %(name)s || '-%%') AS owner
     ON owner.place = CASE WHEN n %% 2 = 0 THEN 1 ELSE 1 + n %% %(tenants)s END
 """
 _USAGE: Final = """
@@ -57,7 +57,7 @@ FROM (
     SELECT n, make_interval(secs => n * %(span)s / %(usage)s) AS back FROM generate_series(1, %(usage)s) AS n
 ) AS asked
 JOIN (
-    SELECT id, tenant_id, row_number() OVER (ORDER BY id) - 1 AS place FROM tenants_apikey WHERE name LIKE 'key-%%'
+    SELECT id, tenant_id, row_number() OVER (ORDER BY id) - 1 AS place FROM tenants_apikey WHERE name LIKE 'key-' || %(name)s || '-%%'
 ) AS owner ON owner.place = CASE WHEN n %% 2 = 0 THEN 1 ELSE (n::bigint * 7919) %% %(keys)s END
 """
 _AUDITS: Final = """
@@ -67,14 +67,15 @@ SELECT uuidv7(-make_interval(secs => n * 10)), now() - make_interval(secs => n *
     (ARRAY['api_key.created', 'api_key.revoked', 'tenant.suspended', 'limit.changed'])[1 + n %% 4], 'api_key',
     uuidv7(), owner.id, '', '{}', '{"amount": 5}'
 FROM generate_series(1, %(audits)s) AS n
-JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant WHERE slug LIKE 'crowd-%%') AS owner
+JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant WHERE slug LIKE %(name)s || '-%%') AS owner
     ON owner.place = 1 + n %% %(tenants)s
 """
 
 
-def fill(crowd: Crowd, *, now: datetime) -> Tenant:
-    """Add the crowd; returns its busiest tenant, which has half of the keys and of the usage."""
-    values = {
+def fill(crowd: Crowd, *, now: datetime, name: str = "crowd") -> Tenant:
+    """Add the crowd, called `name` in slugs and keys; returns its busiest tenant, which has half of the keys and of the usage."""
+    values: dict[str, str | int | float] = {
+        "name": name,
         "tenants": crowd.tenants,
         "keys": crowd.keys,
         "usage": crowd.usage,
@@ -90,7 +91,9 @@ def fill(crowd: Crowd, *, now: datetime) -> Tenant:
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
         cursor.execute(
-            "SELECT tenant_id FROM tenants_apikey WHERE name LIKE 'key-%' GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+            "SELECT tenant_id FROM tenants_apikey WHERE name LIKE 'key-' || %s || '-%%' "
+            "GROUP BY 1 ORDER BY count(*) DESC LIMIT 1",
+            [name],
         )
         busiest: UUID = cursor.fetchone()[0]
     return Tenant.objects.get(pk=busiest)

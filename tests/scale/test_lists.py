@@ -21,7 +21,7 @@ CONSOLE: Final = (
     "/console/tenants/?q=crowd-7",
     "/console/tenants/{slug}/",
     "/console/keys/",
-    "/console/keys/?q=key-77",
+    "/console/keys/?q=77",
     "/console/keys/?sort=name",
     "/console/quotas/",
     "/console/prices/",
@@ -41,7 +41,7 @@ CONSOLE: Final = (
 PORTAL: Final = (
     "/t/{slug}/",
     "/t/{slug}/keys/",
-    "/t/{slug}/keys/?q=key-77",
+    "/t/{slug}/keys/?q=77",
     "/t/{slug}/keys/?sort=name",
     "/t/{slug}/usage/?range=30d",
     "/t/{slug}/usage/?range=24h",
@@ -54,7 +54,7 @@ PORTAL: Final = (
     "/t/{slug}/billing/",
     "/t/{slug}/capacity/",
     "/t/{slug}/slo/",
-    "/t/{slug}/palette/?q=key-7",
+    "/t/{slug}/palette/?q=-7",
 )
 PAGES: Final = CONSOLE + PORTAL
 BAR_SECONDS: Final = 0.2
@@ -85,9 +85,7 @@ def test_no_page_asks_more_queries_of_more_rows(olga: Client) -> None:
     now = timezone.now()
     first = fill(SMALL, now=now)
     few = dict(counted(olga, first.slug))
-    first.api_keys.all().delete()
-    connection.cursor().execute("DELETE FROM tenants_usagerecord; UPDATE tenants_tenant SET slug = 'old-' || slug")
-    second = fill(MIDDLE, now=now)
+    second = fill(MIDDLE, now=now, name="throng")
     many = dict(counted(olga, second.slug))
     assert {page: (few[page], many[page]) for page in PAGES if many[page] > few[page] + 3} == {}
     assert {page: number for page, number in many.items() if number > 40} == {}
