@@ -89,7 +89,9 @@ def log_page(request: HttpRequest, side: Side) -> HttpResponse:
     now = timezone.now()
     span = _span(request, side, now)
     tenant = side.tenant or Tenant.objects.filter(slug=request.GET.get("tenant", "").replace("\x00", "")).first()
-    sums = latency_by_model(since=span.since, until=span.until, tenant_id=tenant.pk if tenant else None)
+    sums = latency_by_model(
+        since=span.since, until=span.until, tenant_id=tenant.pk if tenant else None, of=("ttft", "tpot", "queue")
+    )
     tenants: list[tuple[Tenant, int]] = []
     if not side.portal:
         busiest = busiest_tenants(until=span.until, most=_TENANTS)
@@ -235,7 +237,7 @@ def stages_page(request: HttpRequest, side: Side) -> HttpResponse:
     span = _span(request, side, now)
     tenant_id = side.tenant.pk if side.tenant else None
     with timezone.override(span.zone):
-        sums = latency_by_model(since=span.since, until=span.until, tenant_id=tenant_id)
+        sums = latency_by_model(since=span.since, until=span.until, tenant_id=tenant_id, of=())
         named = [one.model for one in sums][:MODELS]
         chosen = request.GET.get("model", "")
         looked = [chosen] if chosen in named else named

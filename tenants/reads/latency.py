@@ -1,6 +1,6 @@
 """How many requests there were and how long they took, by model: from the histograms of the ledger, never from rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -11,8 +11,8 @@ from django.db import connection
 from core.telemetry import buckets
 from tenants.models import LatencyHour, LatencyMinute, ModelLatencyHour, ModelLatencyMinute
 
-_BY_MINUTE: Final = timedelta(hours=24)
-"""Longest range that is summed from minutes; a longer one is from whole hours."""
+_MINUTES_SURE: Final = timedelta(days=60)
+"""So long the sums by the minute are there for certain; what begins or ends before is summed in whole hours."""
 
 _HISTOGRAMS: Final = {
     "ttft": buckets.TTFT, "tpot": buckets.TPOT, "queue": buckets.QUEUE, "duration": buckets.DURATION,
@@ -43,30 +43,62 @@ def _summed(name: str, places: int) -> str:
     return f"ARRAY[{', '.join(f'coalesce(sum({name}[{place}]), 0)::bigint' for place in range(1, places + 1))}]"
 
 
-_SUMS: Final = ", ".join(
-    [
-        *(f"sum({name})::bigint" for name in ("requests", "failures", "faults", "cancelled")),
-        *(_summed(name, len(bounds) + 1) for name, bounds in _HISTOGRAMS.items()),
-    ]
-)
+_COUNTS: Final = ("requests", "failures", "faults", "cancelled")
+_HOUR: Final = timedelta(hours=1)
 
 
-def latency_by_model(*, since: datetime, until: datetime, tenant_id: UUID | None = None) -> list[LatencySums]:
-    """Each model's sums, the busiest first; of all tenants, or of one. Over a day it is of whole hours."""
-    fine = until - since <= _BY_MINUTE
-    unit = "minute" if fine else "hour"
+def latency_by_model(
+    *,
+    since: datetime,
+    until: datetime,
+    tenant_id: UUID | None = None,
+    of: Collection[str] = tuple(_HISTOGRAMS),
+) -> list[LatencySums]:
+    """Each model's sums, the busiest first; of all tenants, or of one. To the minute.
+
+    `of`: the histograms that are wanted, which is what it costs; the others are empty.
+    """
     if tenant_id is None:
-        table = (ModelLatencyMinute if fine else ModelLatencyHour)._meta.db_table
+        minutes, hours = ModelLatencyMinute._meta.db_table, ModelLatencyHour._meta.db_table
     else:
-        table = (LatencyMinute if fine else LatencyHour)._meta.db_table
+        minutes, hours = LatencyMinute._meta.db_table, LatencyHour._meta.db_table
+    names = [name for name in _HISTOGRAMS if name in of]
+    columns = ", ".join(["model", *_COUNTS, *names])
     own = "" if tenant_id is None else "tenant_id = %(tenant)s AND "
+    first, last = _hours_within(since, until)
+    sums = ", ".join(
+        [
+            *(f"sum({name})::bigint" for name in _COUNTS),
+            *(
+                _summed(name, len(bounds) + 1) if name in names else "ARRAY[]::bigint[]"
+                for name, bounds in _HISTOGRAMS.items()
+            ),
+        ]
+    )
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT model, {_SUMS} FROM {table} WHERE {own}{unit} >= %(since)s AND {unit} < %(until)s "  # noqa: S608
-            "GROUP BY model ORDER BY 2 DESC, 1",
-            {"tenant": tenant_id, "since": _floor(since, unit), "until": until},
+            f"SELECT model, {sums} FROM ("  # noqa: S608  # names of our own
+            f"SELECT {columns} FROM {hours} WHERE {own}hour >= %(first)s AND hour < %(last)s UNION ALL "
+            f"SELECT {columns} FROM {minutes} WHERE {own}minute >= %(since)s AND minute < least(%(first)s, %(until)s) "
+            f"UNION ALL SELECT {columns} FROM {minutes} WHERE {own}minute >= greatest(%(last)s, %(first)s) "
+            "AND minute < %(until)s) AS parts GROUP BY model ORDER BY 2 DESC, 1",
+            {"tenant": tenant_id, "since": since.replace(second=0, microsecond=0), "until": until}
+            | {"first": first, "last": last},
         )
         return [LatencySums(*row) for row in cursor.fetchall()]
+
+
+def _hours_within(since: datetime, until: datetime) -> tuple[datetime, datetime]:
+    """The first of the whole hours of a range, and their end; a range without one has the same moment twice."""
+    floor = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    end = until.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    sure_from = datetime.now(UTC) - _MINUTES_SURE
+    if until < sure_from and end < until:
+        end += _HOUR
+    if since < sure_from:
+        return floor, max(floor, end)
+    first = floor if floor == since else floor + _HOUR
+    return first, max(first, end)
 
 
 def all_models(sums: Sequence[LatencySums]) -> LatencySums:
@@ -96,8 +128,3 @@ def busiest_tenants(*, until: datetime, most: int) -> list[tuple[UUID, int]]:
     with connection.cursor() as cursor:
         cursor.execute(_BUSIEST, [until - timedelta(hours=1), until, most])
         return [(row[0], row[1]) for row in cursor.fetchall()]
-
-
-def _floor(moment: datetime, unit: str) -> datetime:
-    found = moment.astimezone(UTC).replace(second=0, microsecond=0)
-    return found if unit == "minute" else found.replace(minute=0)

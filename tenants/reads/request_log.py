@@ -18,7 +18,7 @@ from django.db.models.functions import Cast
 from core.ids import uuid7_datetime, uuid7_from
 from tenants.models import UsageRecord
 
-SCAN: Final = 20_000
+SCAN: Final = 10_000
 """Rows that one page looks through at most."""
 
 SLOW_TTFT_MS: Final = 2_000.0

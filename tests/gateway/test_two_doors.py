@@ -145,6 +145,10 @@ def test_both_doors_write_the_same_row(doors: Doors, body: dict[str, Any]) -> No
     assert told(rows["relay"]) == told(rows["web"])
     assert rows["web"].usage_source == "engine"
     assert rows["web"].duration_ms is not None
+    for row in rows.values():  # where the time went is measured at both
+        assert row.queue_ms is not None
+        assert row.connect_ms is not None
+        assert (row.first_decode_ms is not None) == body.get("stream", False)
 
 
 def test_a_suspended_tenant_is_refused_at_both_doors_within_a_second(doors: Doors) -> None:

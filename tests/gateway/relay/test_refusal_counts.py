@@ -1,5 +1,6 @@
 """Counts of refusals in a process: told apart by whom and why, bounded, and sent again until the stream has them."""
 
+from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ from gateway.relay import refusal_counts
 from gateway.relay.refusal_counts import RefusalCounts, RefusalOutbox
 from gateway.relay.valkey import ValkeyClient, ValkeyUnavailable
 from tenants.refusals import RefusalCount, decode_batch
+from tests.gateway.relay.doors import BODY, TENANT, Door
 from tests.gateway.relay.test_request_log import PRINCIPAL
 
 NOW = 1_760_000_059.0
@@ -83,4 +85,27 @@ async def test_a_batch_that_may_not_have_arrived_is_sent_again_under_its_own_num
         (1, 1),
         (1, 1),
         (2, 1),
+    ]
+
+
+async def test_the_pipeline_says_who_was_refused_for_which_model_and_by_which_limit(tmp_path: Path) -> None:
+    counts = RefusalCounts(lambda: NOW)
+    door = Door(tmp_path / "spool")
+    door.pipeline._refusals = counts
+    door.key("limited", rpm_limit=1)
+    door.model("idle")
+    door.limiter.refusals = [_limited("requests")]
+    for secret, body in (
+        ("limited", BODY),
+        ("good", BODY.replace(b"tiny", b"idle")),
+        ("good", BODY.replace(b"tiny", b"made-up")),
+        ("unknown", BODY),
+    ):
+        await door.refusal(secret, body)
+    told = [(one.tenant_id, one.model, one.status, one.code, one.metric) for one in counts.take()]
+    assert told == [
+        (TENANT, "tiny", 429, "rate_limit_exceeded", "requests"),
+        (TENANT, "idle", 503, "no_ready_instance", ""),
+        (TENANT, "", 404, "model_not_found", ""),  # a client's own words are in no count
+        (None, "", 401, "invalid_api_key", ""),
     ]

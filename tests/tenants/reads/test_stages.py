@@ -5,6 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 
 from core.ids import uuid7_from
 from tenants.reads.latency import all_models, busiest_tenants, latency_by_model
@@ -62,6 +63,24 @@ def test_the_slowest_percent_is_shown_by_stage_beside_all() -> None:
     assert sum(ms for _, ms in flame.slow_ms) == pytest.approx(10_632.0)
     assert sum(ms for _, ms in flame.all_ms) == pytest.approx(732.0)
     assert latency_flame(**SPAN, models=["none"]) is None
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "n"),
+    [(0, 300, 300), (1, 299, 298), (61, 119, 58), (60, 120, 60), (59, 121, 62), (0, 0, 0), (30, 30.5, 1)],
+)
+def test_a_range_is_summed_to_the_minute_out_of_whole_hours_and_their_edges(since: float, until: float, n: int) -> None:
+    begin = timezone.now().replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
+    rows = []
+    for minute in range(300):
+        at = begin + timedelta(minutes=minute)
+        number = next(_numbers)
+        identity = uuid7_from(int(at.timestamp() * 1000), number % 4096, number)
+        rows.append(usage_row(PROCESS, number, id=identity, started_at=at.timestamp()))
+    record_usage(rows)
+    span: dict[str, Any] = {"since": begin + timedelta(minutes=since), "until": begin + timedelta(minutes=until)}
+    assert sum(one.requests for one in latency_by_model(**span, of=())) == n
+    assert sum(one.requests for one in latency_by_model(**span, of=("ttft",), tenant_id=TENANT)) == n
 
 
 def test_counts_and_quantiles_of_models_come_from_the_histograms() -> None:
