@@ -108,7 +108,8 @@ def _of_limit(
 ) -> LimitNow:
     amount = amount_in_force(limit, now)
     standing = standings.get(limit.pk)
-    used, in_use = (standing.used, None) if standing else (None, None)
+    used = standing.used if standing else None
+    in_use: int | None = None
     if limit.metric in POOLED and limit.pk in held:
         used, in_use = held[limit.pk]
     own = tenant is None or limit.tenant_id == tenant.pk

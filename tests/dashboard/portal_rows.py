@@ -1,6 +1,7 @@
 """A tenant as busy as one looks: keys of several people, usage of some days, limits, refusals, prices, a statement."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
@@ -28,8 +29,8 @@ def used(
         (UsageHour, "hour", minute.replace(minute=0)),
         (UsageDay, "day", minute.replace(minute=0, hour=0)),
     ):
-        named = {"tenant_id": key.tenant_id, "key_id": key.pk, "model": model, column: moment}
-        row, _ = rollup.objects.get_or_create(**named)  # type: ignore[attr-defined]  # each has a manager
+        named: dict[str, Any] = {"tenant_id": key.tenant_id, "key_id": key.pk, "model": model, column: moment}
+        row, _ = rollup.objects.get_or_create(**named)
         row.requests += requests
         row.failures += failures
         row.input_tokens += tokens

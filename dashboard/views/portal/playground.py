@@ -76,7 +76,6 @@ def _words() -> dict[str, str]:
         "ttft": _("first token %(time)s ms"),
         "tpot": _("%(time)s ms a token"),
         "tokens": _("%(input)s in, %(output)s out"),
-        "cost": _("%(amount)s"),
         "no_price": _("no price is set"),
         "request": _("request %(id)s"),
         "retry": _("Try again in %(seconds)s s."),

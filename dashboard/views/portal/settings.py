@@ -36,7 +36,8 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     status = 200
     if request.method == "POST":
         access.require(Action.CHANGE, Object.TENANT)
-        form = {"retention": retention, "zone": zone}.get(what)
+        forms: dict[str, RetentionForm | ZoneForm] = {"retention": retention, "zone": zone}
+        form = forms.get(what)
         if form is None:
             raise PermissionDenied
         if form.is_valid() and _saved(access, form):

@@ -143,7 +143,7 @@ export class Turn {
     const cached = Math.min(Math.max(usage.prompt_tokens_details?.cached_tokens ?? 0, 0), usage.prompt_tokens);
     const sum = (usage.prompt_tokens - cached) * input + cached * cachedPrice + usage.completion_tokens * output;
     const micros = request + Math.ceil(sum / MILLION);
-    return fill(this.words.cost, { amount: `${number(micros / MILLION, 6)} ${this.facts.currency}` });
+    return `${number(micros / MILLION, 6)} ${this.facts.currency}`;
   }
 }
 
