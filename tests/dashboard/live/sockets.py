@@ -55,7 +55,7 @@ class Socket:
 
     async def frame(self) -> Any:
         """The next frame, past what is none."""
-        while "op" in (said := await self.said()):
+        while isinstance(said := await self.said(), dict) and "op" in said:
             pass
         return said
 

@@ -21,7 +21,7 @@ from tenants.actor import SYSTEM
 from tenants.models import TenantRole, TenantState, User
 from tenants.policies.roles import Standing
 from tenants.services.members import change_member_role, remove_member
-from tests.dashboard.live.feeds import OwnersFeed, hub_with
+from tests.dashboard.live.feeds import CountFeed, OwnersFeed, hub_with
 from tests.dashboard.live.sockets import DEADLINE, session_of, socket
 from tests.dashboard.people import person, pool, tenant
 
@@ -257,3 +257,24 @@ async def test_a_page_whose_handshake_is_refused_can_ask_why(client: Client) -> 
         return stranger.status_code, stranger.content, member.status_code, member.content
 
     assert await database_sync_to_async(ask)() == (403, b"signed_out", 204, b"")
+
+
+async def test_two_hundred_sockets_get_every_frame_of_one_reader() -> None:
+    """The short form of `python -m bench.sockets`, which measures what it costs."""
+    feed = CountFeed(period_seconds=0.2)
+    hub_with(feed)
+    key = await operator_key()
+    start = asyncio.Event()
+
+    async def follow() -> list[int]:
+        async with socket(key) as page:
+            await page.subscribe("count")
+            await start.wait()
+            return [int((await page.frame())[2:]) for _ in range(5)]
+
+    pages = [asyncio.create_task(follow()) for _ in range(200)]
+    await asyncio.sleep(0)
+    start.set()
+    for numbers in await asyncio.gather(*pages):
+        assert numbers == list(range(numbers[0], numbers[0] + 5))
+    assert feed.reads < 50
