@@ -95,13 +95,13 @@ export class Palette {
         instance: this.#add(shade),
         solid: this.#add(colour),
         other: this.#add(mix(colour, "#000000", 0.1)),
-        slack: this.#add(mix(this.surface, colour, 0.16), mix(this.surface, colour, 0.45)),
+        slack: this.#add(mix(this.surface, colour, 0.16), mix(this.surface, colour, 0.4), this.text),
       };
     });
   }
 
-  #add(base, line) {
-    this.styles.push({ base, line: line || "", text: line ? this.soft : textOn(base) });
+  #add(base, line, text = this.soft) {
+    this.styles.push({ base, line: line || "", text: line ? text : textOn(base) });
     return this.styles.length - 1;
   }
 
