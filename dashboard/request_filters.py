@@ -8,7 +8,6 @@ from uuid import UUID
 from django.http import HttpRequest
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from dashboard import labels
 from dashboard.filters import search_text
@@ -218,7 +217,3 @@ def total_of(wanted: Wanted, sums: Sequence[LatencySums]) -> int | None:
     }
     counted = by_outcome.get(wanted.outcome)
     return None if counted is None else sum(counted(one) for one in found)
-
-
-def rows_text(n: int) -> str:
-    return ngettext("%(n)s request", "%(n)s requests", n) % {"n": count(n)}
