@@ -1,7 +1,7 @@
 """Keys of all tenants, as the console finds them."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db.models import Q, QuerySet
@@ -16,7 +16,9 @@ KEY_STATES: Final[Mapping[str, str | Promise]] = {
     "expired": _("Expired"),
     "revoked": _("Revoked"),
     "leaked": _("Leaked"),
+    "idle": _("Works, but unused for 90 days"),
 }
+IDLE_AFTER: Final = timedelta(days=90)
 _MOST_TENANTS: Final = 500
 
 
@@ -48,6 +50,9 @@ def find_keys(*, search: str, state: str, tenant: str, now: datetime) -> QuerySe
             return keys.filter(revoked_at__isnull=False)
         case "leaked":
             return keys.filter(compromised_at__isnull=False)
+        case "idle":
+            unused = Q(last_used_at__lt=now - IDLE_AFTER) | Q(last_used_at=None, created_at__lt=now - IDLE_AFTER)
+            return keys.filter(alive, unused, revoked_at__isnull=True)
     return keys
 
 

@@ -10,7 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import DateTimeField, F, Func, IntegerField, Sum, Value
 
 from dashboard.charts.usage import MAX_SERIES, Series
-from dashboard.templatetags.portal import metric_word, window_word
+from dashboard.limit_words import metric_word, window_word
 from tenants.models import ApiKey, RefusalMinute, Tenant
 
 GROUPS: Final = ("limit", "key", "model")

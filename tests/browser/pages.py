@@ -39,6 +39,9 @@ CONSOLE = [
     "/console/audit/",
     "/console/settings/",
     "/console/health/",
+    "/console/slo/",
+    "/console/slo/new/",
+    "/console/slo/silence/",
 ]
 PORTAL = [
     "/t/acme/gpu-memory/",
@@ -58,4 +61,6 @@ PORTAL = [
     "/t/acme/members/",
     "/t/acme/billing/",
     "/t/acme/settings/",
+    "/t/acme/slo/",
+    "/t/acme/slo/new/",
 ]

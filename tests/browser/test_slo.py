@@ -42,12 +42,14 @@ def spread(total: int, median: float, kind: Kind) -> list[int]:
     return counts
 
 
-def tallies(objective: Objective, *, requests: int, median: float, trouble: float = 1.0, hours: int = 30 * 24) -> None:
+def tallies(
+    objective: Objective, *, requests: int, median: float, trouble: float = 1.0, reach: int = 7 * 60, hours: int = 48
+) -> None:
     """Weeks of traffic, with trouble in the last hour: `trouble` times as slow."""
     kind, end = Kind(objective.kind), now()
     place = 0 if objective.threshold_seconds is None else place_of(kind, objective.threshold_seconds)
     minutes = []
-    for minute in range(30 * 60):
+    for minute in range(reach):
         at = end - timedelta(minutes=minute + 1)
         slower = 1 + (trouble - 1) * max(0.0, 1 - minute / 50)
         counts = spread(requests + minute % 7, round(median * slower * (1 + 0.12 * math.sin(minute / 90)), 3), kind)
@@ -82,7 +84,7 @@ def board(web: Web, monkeypatch: pytest.MonkeyPatch) -> Objective:
     tenant("acme", ada=TenantRole.OWNER)
     monkeypatch.setattr("gateway.services.objective_alerts.tally_objectives", lambda now: 0)
     burning = ttft_objective()
-    tallies(burning, requests=60, median=0.27, trouble=6)
+    tallies(burning, requests=60, median=0.27, trouble=6, reach=13 * 60, hours=30 * 24)
     others = [
         ("chat-large · error rate", "availability", None, 0.999, "chat-large", 0.3),
         ("chat-large · TPOT", "tpot", 0.05, 0.95, "chat-large", 0.022),
@@ -116,3 +118,49 @@ def test_the_board_in_both_themes(
     assert page.locator(".slo-row").count() == 8
     assert page.locator(".slo-row[aria-current] .name").inner_text() == "chat-large · TTFT"
     shoot(page, f"slo-{theme}")
+
+
+def test_an_operator_makes_one_and_is_told_what_a_threshold_may_be(board: Objective, open_page: OpenPage) -> None:
+    page = open_page(width=1280, height=900)
+    log_in(page, "olga", then="/console/slo/")
+    page.get_by_role("link", name="New objective").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("vision · queue")
+    dialog.get_by_label("What is promised").select_option("queue_wait")
+    dialog.get_by_label("Within, in seconds").fill("0.7")
+    dialog.get_by_role("button", name="Make objective").click()
+    dialog.get_by_text("Take 0.5 s or 0.8 s.").wait_for()
+    dialog.get_by_label("Within, in seconds").fill("0.8")
+    dialog.get_by_role("button", name="Make objective").click()
+    page.get_by_role("heading", name="vision · queue").wait_for()
+    assert page.locator(".slo-row").count() == 9
+    page.get_by_role("link", name="Delete the objective").click()
+    page.get_by_role("button", name="Delete objective").click()
+    page.get_by_text("The objective vision · queue is deleted.").wait_for()
+
+
+def test_an_alert_is_acknowledged_silenced_and_shown_live(board: Objective, open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page(width=1280, height=900)
+    log_in(page, "olga", then=f"/console/slo/{board.pk}/")
+    wait_for_pill(page, "live")
+    page.get_by_role("button", name="Acknowledge").first.click()
+    page.get_by_text("Acknowledged", exact=True).first.wait_for()
+    page.get_by_role("link", name="Silence this objective").click()
+    page.get_by_role("dialog").get_by_label("Why").fill("load test")
+    page.get_by_role("dialog").get_by_role("button", name="Silence").click()
+    page.get_by_text("load test").wait_for()
+    wait_for_pill(page, "live")
+    Objective.objects.filter(pk=board.pk).update(name="renamed meanwhile")
+    page.locator(".slo-row .name", has_text="renamed meanwhile").wait_for()
+    chart_is_drawn(page, "slo-heat-chart")
+    shoot(page, "slo-silenced")
+
+
+def test_a_row_leads_to_its_objective_and_the_range_stays_in_the_address(board: Objective, open_page: OpenPage) -> None:
+    page = open_page(width=390, height=844)
+    log_in(page, "olga", then="/console/slo/?range=24h")
+    page.locator(".slo-row", has_text="embed").click()
+    page.get_by_role("heading", name="embed · queue").wait_for()
+    assert "range=24h" in page.url
+    chart_is_drawn(page, "slo-heat-chart")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -40,7 +40,7 @@ def fill(minutes: int) -> None:
             ("gateway_objectiveminute", "minute", "1 minute", minutes),
         ):
             cursor.execute(
-                f"INSERT INTO {table} (objective_id, {unit}, total, good, buckets) "  # noqa: S608  # our own names
+                f"INSERT INTO {table} (objective_id, {unit}, total, good, buckets) "
                 f"SELECT o.id, %s::timestamptz - n * interval '{step}', 100, 99, array_fill(3::bigint, ARRAY[%s]) "
                 "FROM gateway_objective o, generate_series(1, %s) n",
                 [NOW, length, count],

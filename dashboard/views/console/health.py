@@ -81,6 +81,7 @@ def _postgres(told: health.Postgres) -> Part:
         said = _("The ledger's default partition holds rows: some came before their month's partition.")
     elif state is PartState.WARNING:
         said = _("Few connections are left: raise max_connections, or pool them.")
+    ahead = _("not even this month's") if told.months_ahead < 0 else str(told.months_ahead)
     return Part(
         "PostgreSQL",
         "database",
@@ -90,7 +91,7 @@ def _postgres(told: health.Postgres) -> Part:
             (_("Version"), told.version),
             (_("Size"), bytes_text(told.size_bytes)),
             (_("Connections"), f"{told.connections} / {told.most_connections}"),
-            (_("Ledger partitions ahead"), _("not even this month's") if told.months_ahead < 0 else str(told.months_ahead)),
+            (_("Ledger partitions ahead"), ahead),
             (_("Migrations"), ", ".join(told.unapplied[:5]) or _("all applied")),
         ],
     )

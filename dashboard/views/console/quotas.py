@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import labels
@@ -37,13 +37,14 @@ from tenants.services.limits import boost_limit, change_limit, create_limit, del
 
 TABLE: Final = Table(
     name="console-quotas",
-    sort="owner",
+    sort="-created",
     columns=(
         Column(key="owner", label=gettext_lazy("Whose"), order="owner", value=lambda row: row.owner),
         Column(key="metric", label=gettext_lazy("Limit"), order="metric", value=lambda row: row.metric),
         Column(key="window", value=lambda row: row.window, label=gettext_lazy("Window"), order="window"),
         Column(key="amount", label=gettext_lazy("At most"), order="amount", value=lambda row: row.amount, numeric=True),
         Column(key="used", label=gettext_lazy("Used now")),
+        Column(key="created", label=pgettext_lazy("when", "Made"), order="pk", value=lambda row: row.created_at),
         Column(key="note", label=gettext_lazy("Note"), value=lambda row: row.note),
         Column(key="actions", hidden_label=gettext_lazy("Actions")),
     ),

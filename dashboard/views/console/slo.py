@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard.access import console_page
 from dashboard.console_rights import allowed, require
 from dashboard.reads.slo import versions_of
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import ObjectiveForm, SilenceForm, tried
 from dashboard.slo_pages import Place, board_context, releases
 from gateway.models import Objective, ObjectiveAlert, Silence
@@ -45,12 +45,12 @@ def page(request: HttpRequest, objective_id: UUID | None = None) -> HttpResponse
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
     actor = require(request, Action.CREATE, Object.OBJECTIVE)
-    form = ObjectiveForm(request.POST or None, releases=releases())
+    form = ObjectiveForm(posted(request), releases=releases())
     if request.method == "POST" and form.is_valid():
         made = tried(form, lambda: create_objective(actor=actor, **form.values()))
         if made is not None:
             messages.success(request, _("The objective is made. Its window is counted within seconds."))
-            return redirect(HERE.url("objective", made.pk))
+            return leave(request, HERE.url("objective", made.pk))
     return _form(request, form, title=_("New objective"), action=HERE.url("new"), back=HERE.url())
 
 
@@ -60,14 +60,14 @@ def edit(request: HttpRequest, objective_id: UUID) -> HttpResponse:
     actor = require(request, Action.CHANGE, Object.OBJECTIVE)
     objective = _objective(objective_id)
     form = ObjectiveForm(
-        request.POST or None, releases=_releases_with(objective), changing=True, initial=initial_of(objective)
+        posted(request), releases=_releases_with(objective), changing=True, initial=initial_of(objective)
     )
     made = None
     if request.method == "POST" and form.is_valid():
         made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()))
     if made is not None:
         messages.success(request, _("The objective is changed."))
-        return redirect(HERE.url("objective", objective.pk))
+        return leave(request, HERE.url("objective", objective.pk))
     action, back = HERE.url("edit", objective.pk), HERE.url("objective", objective.pk)
     return _form(request, form, title=_("Change the objective"), action=action, back=back, changing=True)
 
@@ -80,7 +80,7 @@ def delete(request: HttpRequest, objective_id: UUID) -> HttpResponse:
     if request.method == "POST":
         delete_objective(objective.pk, actor=actor)
         messages.success(request, _("The objective %(name)s is deleted.") % {"name": objective.name})
-        return redirect(HERE.url())
+        return leave(request, HERE.url())
     return sheet(request, "slo/_delete.html", delete_context(objective, HERE))
 
 
@@ -91,7 +91,7 @@ def tiers(request: HttpRequest) -> HttpResponse:
     made = create_tier_objectives(actor=require(request, Action.CREATE, Object.OBJECTIVE))
     text = ngettext("%(n)s objective is made.", "%(n)s objectives are made.", len(made)) % {"n": len(made)}
     messages.success(request, text if made else _("They are all there already."))
-    return redirect(HERE.url())
+    return leave(request, HERE.url())
 
 
 @console_page
@@ -100,7 +100,7 @@ def silence(request: HttpRequest, objective_id: UUID | None = None) -> HttpRespo
     """Tell of nothing for a while: of one objective, or of all of the platform's."""
     actor = require(request, Action.CHANGE, Object.OBJECTIVE)
     objective = None if objective_id is None else _objective(objective_id)
-    form, now = SilenceForm(request.POST or None), timezone.now()
+    form, now = SilenceForm(posted(request)), timezone.now()
     owner = objective.tenant if objective is not None and objective.tenants_own else None
     if request.method == "POST" and form.is_valid():
         made = tried(
@@ -116,7 +116,7 @@ def silence(request: HttpRequest, objective_id: UUID | None = None) -> HttpRespo
         )
         if made is not None:
             messages.success(request, _("Nobody is told until then. Alerts still open and are shown here."))
-            return redirect(HERE.url() if objective is None else HERE.url("objective", objective.pk))
+            return leave(request, HERE.url() if objective is None else HERE.url("objective", objective.pk))
     return sheet(request, "slo/_silence.html", silence_context(form, objective, HERE), status=_status(request))
 
 
@@ -131,8 +131,8 @@ def unsilence(request: HttpRequest, silence_id: UUID) -> HttpResponse:
         raise Http404 from error
     except Conflict as error:
         messages.error(request, error.message)
-        return redirect(HERE.url())
-    return redirect(HERE.url() if ended.objective_id is None else HERE.url("objective", ended.objective_id))
+        return leave(request, HERE.url())
+    return leave(request, HERE.url() if ended.objective_id is None else HERE.url("objective", ended.objective_id))
 
 
 @console_page
@@ -147,7 +147,7 @@ def acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
         messages.success(request, _("The alert is yours: it is not told again, and ends when the burning does."))
     except Conflict as error:
         messages.error(request, error.message)
-    return redirect(HERE.url("objective", alert.objective_id))
+    return leave(request, HERE.url("objective", alert.objective_id))
 
 
 def _objective(objective_id: UUID) -> Objective:

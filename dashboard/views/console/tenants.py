@@ -40,11 +40,10 @@ TABLE: Final = Table(
         Column(
             key="members",
             label=gettext_lazy("Members"),
-            order="members",
             value=lambda row: row.members,
             numeric=True,
         ),
-        Column(key="keys", label=gettext_lazy("Usable keys"), order="keys", value=lambda row: row.keys, numeric=True),
+        Column(key="keys", label=gettext_lazy("Usable keys"), value=lambda row: row.keys, numeric=True),
         Column(key="requests", label=gettext_lazy("Requests, 24 h"), numeric=True),
         Column(key="tokens", label=gettext_lazy("Tokens, 24 h"), numeric=True),
         Column(key="failed", label=gettext_lazy("Failed, 24 h"), numeric=True),

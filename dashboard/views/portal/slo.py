@@ -4,13 +4,13 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard.access import PortalAccess, portal_page
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import ObjectiveForm, SilenceForm, tried
 from dashboard.slo_pages import Place, board_context
 from dashboard.views.console.slo import delete_context, initial_of, silence_context
@@ -36,13 +36,13 @@ def page(request: HttpRequest, access: PortalAccess, objective_id: UUID | None =
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     actor, place = _actor(access, Action.CREATE), Place(access.tenant)
-    form = ObjectiveForm(request.POST or None, releases=[], of_tenant=True)
+    form = ObjectiveForm(posted(request), releases=[], of_tenant=True)
     if request.method == "POST" and form.is_valid():
         values = {**form.values(), "tenant": access.tenant, "tenants_own": True}
         made = tried(form, lambda: create_objective(actor=actor, **values))
         if made is not None:
             messages.success(request, _("The objective is made. Its window is counted within seconds."))
-            return redirect(place.url("objective", made.pk))
+            return leave(request, place.url("objective", made.pk))
     return _form(request, access, form, title=_("New objective"), action=place.url("new"), back=place.url())
 
 
@@ -51,15 +51,13 @@ def new(request: HttpRequest, access: PortalAccess) -> HttpResponse:
 def edit(request: HttpRequest, access: PortalAccess, objective_id: UUID) -> HttpResponse:
     actor, place = _actor(access, Action.CHANGE), Place(access.tenant)
     objective = _own(access, objective_id)
-    form = ObjectiveForm(
-        request.POST or None, releases=[], of_tenant=True, changing=True, initial=initial_of(objective)
-    )
+    form = ObjectiveForm(posted(request), releases=[], of_tenant=True, changing=True, initial=initial_of(objective))
     made = None
     if request.method == "POST" and form.is_valid():
         made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()))
     if made is not None:
         messages.success(request, _("The objective is changed."))
-        return redirect(place.url("objective", objective.pk))
+        return leave(request, place.url("objective", objective.pk))
     action, back = place.url("edit", objective.pk), place.url("objective", objective.pk)
     return _form(request, access, form, title=_("Change the objective"), action=action, back=back, changing=True)
 
@@ -72,7 +70,7 @@ def delete(request: HttpRequest, access: PortalAccess, objective_id: UUID) -> Ht
     if request.method == "POST":
         delete_objective(objective.pk, actor=actor)
         messages.success(request, _("The objective %(name)s is deleted.") % {"name": objective.name})
-        return redirect(place.url())
+        return leave(request, place.url())
     return sheet(request, "slo/_delete.html", {**delete_context(objective, place), "access": access})
 
 
@@ -82,7 +80,7 @@ def silence(request: HttpRequest, access: PortalAccess, objective_id: UUID | Non
     """Tell of nothing for a while: of one of the tenant's own objectives, or of all of them."""
     actor, place = _actor(access, Action.CHANGE), Place(access.tenant)
     objective = None if objective_id is None else _own(access, objective_id)
-    form, now = SilenceForm(request.POST or None), timezone.now()
+    form, now = SilenceForm(posted(request)), timezone.now()
     if request.method == "POST" and form.is_valid():
         made = tried(
             form,
@@ -97,7 +95,7 @@ def silence(request: HttpRequest, access: PortalAccess, objective_id: UUID | Non
         )
         if made is not None:
             messages.success(request, _("Nobody is told until then. Alerts still open and are shown here."))
-            return redirect(place.url() if objective is None else place.url("objective", objective.pk))
+            return leave(request, place.url() if objective is None else place.url("objective", objective.pk))
     context = {**silence_context(form, objective, place), "access": access}
     return sheet(request, "slo/_silence.html", context, status=_status(request))
 
@@ -114,7 +112,7 @@ def unsilence(request: HttpRequest, access: PortalAccess, silence_id: UUID) -> H
         messages.success(request, _("The silence is over: what still burns is told of now."))
     except Conflict as error:
         messages.error(request, error.message)
-    return redirect(place.url() if found.objective_id is None else place.url("objective", found.objective_id))
+    return leave(request, place.url() if found.objective_id is None else place.url("objective", found.objective_id))
 
 
 @portal_page
@@ -129,7 +127,7 @@ def acknowledge(request: HttpRequest, access: PortalAccess, alert_id: UUID) -> H
         messages.success(request, _("The alert is yours: it is not told again, and ends when the burning does."))
     except Conflict as error:
         messages.error(request, error.message)
-    return redirect(place.url("objective", alert.objective_id))
+    return leave(request, place.url("objective", alert.objective_id))
 
 
 def _actor(access: PortalAccess, action: Action) -> Actor:
