@@ -1,6 +1,6 @@
 """The wall from end to end: simulated nodes tell their agents, the web process reads, and Chromium draws.
 
-GATEHOUSE_FLEET=8x8 makes the fleet that large; with GATEHOUSE_SHOTS its pictures are kept.
+WALL_FLEET=8x8 makes the fleet that large; with GATEHOUSE_SHOTS its pictures are kept.
 """
 
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Shoot = Callable[["Page", str], None]
 
 GIB = 1 << 30
-NODES, GPUS = (int(part) for part in os.environ.get("GATEHOUSE_FLEET", "2x2").split("x"))
+NODES, GPUS = (int(part) for part in os.environ.get("WALL_FLEET", "2x2").split("x"))
 MODELS = (("llama-3.1-8b", 26), ("qwen2.5-7b", 24), ("bge-m3", 4), ("phi-4-mini", 13), ("gemma-2-9b", 18))
 
 
