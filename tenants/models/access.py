@@ -53,6 +53,7 @@ class ApiKey(TimeOrderedModel):
         indexes = [
             models.Index(fields=["tenant", "id"]),
             models.Index(fields=["tenant", "name", "id"], name="tenants_apikey_by_name"),
+            models.Index(fields=["name", "id"], name="tenants_apikey_of_all_by_name"),
             models.Index(fields=["tenant", "last_four"], name="tenants_apikey_by_ending"),
         ]
         constraints = [

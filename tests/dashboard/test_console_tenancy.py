@@ -289,8 +289,10 @@ def test_keys_are_filtered_by_state(operator: Client) -> None:
     ApiKey.objects.filter(pk=made["old"].pk).update(expires_at=now - timedelta(days=1))
     services.revoke_api_key(made["off"].pk, actor=SYSTEM)
     services.revoke_api_key(made["leak"].pk, actor=SYSTEM, compromised=True)
+    ApiKey.objects.filter(pk=made["on"].pk).update(last_used_at=now - timedelta(days=91))
     for state, names in (
         ("active", {"on"}),
+        ("idle", {"on"}),
         ("expired", {"old"}),
         ("revoked", {"off", "leak"}),
         ("leaked", {"leak"}),
