@@ -359,7 +359,9 @@ def test_a_key_has_a_page_that_says_what_it_is_and_used(client: Client, acme: Te
     assert client.get(f"/t/{bank.slug}/keys/{made.pk}/").status_code == 404
 
 
-@pytest.mark.parametrize("query", ["q=%00", "after=%00", "after=abc", "state=%00", "sort=%00", "q=" + "x" * 5000, "q=%ED%A0%80"])
+@pytest.mark.parametrize(
+    "query", ["q=%00", "after=%00", "after=abc", "state=%00", "sort=%00", "q=" + "x" * 5000, "q=%ED%A0%80"]
+)
 def test_no_address_breaks_the_list(client: Client, acme: Tenant, query: str) -> None:
     log_in(client, "ada")
     assert client.get(f"/t/acme/keys/?{query}").status_code == 200
