@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -19,8 +20,11 @@ from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo_alerts import AlertState
 from gpupool.models import ModelVersion
 from tenants.models import Tenant
+from tenants.reads.request_log import FAULT
 
-MOST_RELEASES = 200
+MOST_RELEASES: Final = 200
+_LEAST: Final = {"ttft": "min_ttft_ms", "tpot": "min_tpot_ms", "queue_wait": "min_queue_ms"}
+"""What the request log calls the time that each kind is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +159,25 @@ def _slow_requests(detail: Detail, place: Place, span: TimeRange) -> str:
     except NoReverseMatch:
         return ""
     one = detail.objective
-    told = {"range": detail.span, "zone": span.zone.key}
-    if one.model:
-        told["model"] = one.model
-    if place.tenant is None and one.tenant is not None:
-        told["tenant"] = one.tenant.slug
-    told |= {"objective": str(one.pk)}
-    return f"{address}?{urlencode(told)}"
+    if one.tier:  # the log knows tenants, not their tiers
+        return ""
+    told: dict[str, object] = {
+        "from": _local(detail.span_since, span),
+        "to": _local(detail.standing.as_of, span),
+        "zone": span.zone.key,
+        "model": one.model,
+        "version": one.version_id,
+        "tenant": one.tenant.slug if place.tenant is None and one.tenant is not None else "",
+    }
+    if one.threshold_seconds is None:
+        told["outcome"] = FAULT
+    else:
+        told[_LEAST[one.kind]] = f"{one.threshold_seconds * 1000:g}"
+    return f"{address}?{urlencode({name: value for name, value in told.items() if value})}"
+
+
+def _local(moment: datetime, span: TimeRange) -> str:
+    return moment.astimezone(span.zone).strftime("%Y-%m-%dT%H:%M")
 
 
 def releases() -> list[tuple[str, str]]:

@@ -190,6 +190,22 @@ def test_a_tenants_managers_set_up_their_own(as_person: Callable[[str], Client],
     assert vera.post(f"/t/acme/slo/{made.pk}/delete/").status_code == 403
 
 
+@pytest.mark.shows("R136")
+def test_the_link_leads_to_the_requests_that_spent_the_budget(operator: Client, acme: Tenant) -> None:
+    burn(acme)
+    slow = ttft_objective(tenant=acme)
+    failed = ttft_objective(kind="availability", threshold_seconds=None, name="failed")
+    traffic(acme, since=now() - timedelta(minutes=5), until=now(), faults=1, model="code-fast")
+    failed.model = ""
+    failed.save()
+    evaluate_objectives(now=timezone.now())
+    address = operator.get(f"/console/slo/{slow.pk}/").context["slow_url"]
+    assert "min_ttft_ms=800" in address
+    assert "tenant=acme" in address
+    assert operator.get(address).status_code == 200
+    assert "outcome=" in operator.get(f"/console/slo/{failed.pk}/").context["slow_url"]
+
+
 @pytest.mark.parametrize("span", ["1h", "6h", "24h", "30d", "nonsense"])
 def test_every_range_is_drawn(operator: Client, acme: Tenant, span: str) -> None:
     traffic(acme, since=now() - timedelta(days=3), until=now(), step=timedelta(minutes=20), slow=1)
