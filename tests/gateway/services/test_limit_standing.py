@@ -1,18 +1,22 @@
 """How limits stand, as pages are told: read from the counters, or not known."""
 
+from datetime import timedelta
+
 import pytest
 import redis
 from django.conf import settings
 
 from core.embedded.process import free_port
 from gateway.relay.limiting import layout
+from gateway.relay.limiting.key_limits import key_limit
 from gateway.services.limit_standing import StandingReader
 from gateway.services.snapshot_source import limit_rows
 from tenants.actor import SYSTEM
 from tenants.models import Limit
+from tenants.services import rotate_api_key
 from tenants.services.limits import create_limit
 from tenants.standing import Standing, read_standings
-from tests.factories import make_tenant
+from tests.factories import make_key, make_tenant
 
 pytestmark = pytest.mark.django_db
 
@@ -50,3 +54,17 @@ def test_the_house_asks_its_own_valkey(valkey_url: str) -> None:
     with redis.Redis.from_url(valkey_url) as client:
         _write(client, limit, used=1, held=0, prefix=settings.GATEHOUSE.valkey_prefix)
     assert isinstance(read_standings([limit.pk])[limit.pk], Standing)
+
+
+def test_a_keys_own_rate_is_told_under_the_keys_id_and_by_the_counter_of_its_lineage(valkey_url: str) -> None:
+    tenant = make_tenant()
+    first = make_key(tenant, rpm_limit=7).key
+    second = rotate_api_key(first.pk, overlap=timedelta(hours=1), actor=SYSTEM).key
+    reader = StandingReader(valkey_url, prefix="t:")
+    with redis.Redis.from_url(valkey_url) as client:
+        row = key_limit(first.pk, tenant.pk, 7)
+        now = int(client.time()[0])
+        client.hset(layout.area("t:") + layout.GENERATION, mapping={"id": "a", "state": layout.READY})
+        client.hset(layout.area("t:") + layout.counter_of(row, now).name, mapping={str(now): 3, "used": 3})
+        told = reader([first.pk, second.pk, make_key(tenant).key.pk])
+    assert {key: (one.used, one.remaining) for key, one in told.items()} == {first.pk: (3, 4), second.pk: (3, 4)}
