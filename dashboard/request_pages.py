@@ -7,14 +7,15 @@ from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from dashboard import labels
 from dashboard.filters import row_before
 from dashboard.ranges import TimeRange, read_range
 from dashboard.reads.requests import lines_of, longest_ms, stages_of, tpot_ms, version_name
 from dashboard.request_filters import Asked, read_asked, total_of, uuid_in
+from dashboard.request_side import Side
 from dashboard.tables import Column, Table, csv_response, is_csv
 from tenants.models import ApiKey, Tenant, UsageRecord
 from tenants.policies.money import amount_of
@@ -26,23 +27,6 @@ from tenants.reads.stages import MODELS, SAMPLE, latency_flame, stage_table
 CHOICES: Final = ("15m", "1h", "6h", "24h", "7d", "30d")
 _TENANTS: Final = 20
 _KEYS: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """Console, or the portal of one tenant."""
-
-    tenant: Tenant | None  # of the portal
-
-    @property
-    def portal(self) -> bool:
-        return self.tenant is not None
-
-    def address(self, name: str, *args: object) -> str:
-        """Of `console-NAME` or `portal-NAME`."""
-        if self.tenant is None:
-            return reverse(f"console-{name}", args=args)
-        return reverse(f"portal-{name}", args=(self.tenant.slug, *args))
 
 
 def _cell(name: str) -> Column:
@@ -180,6 +164,7 @@ def _tail(side: Side, asked: Asked, tenant: Tenant | None) -> dict[str, object]:
     wanted = asked.wanted
     return {
         "scope": f"tenant:{tenant.slug}" if tenant else "",
+        "streamed": _("streamed"),
         "address": side.address("request", UUID(int=0)),
         "key": str(wanted.key_id or ""),
         "model": wanted.model,

@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 
 from dashboard import labels
 from dashboard.reads.requests import Stage
-from dashboard.request_pages import Side
+from dashboard.request_side import Side
 
 register = template.Library()
 

@@ -34,6 +34,7 @@ class Told(msgspec.Struct, frozen=True):
     code: str
     door: str
     api: str
+    streamed: bool
     input: int | None
     output: int | None
     ttft: float | None
@@ -89,6 +90,7 @@ def _told(line: Line) -> Told:
         code=row.error_code,
         door=row.door,
         api=row.api,
+        streamed=row.streamed,
         input=row.input_tokens,
         output=row.output_tokens,
         ttft=row.ttft_ms,

@@ -6,8 +6,9 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard import request_pages
 from dashboard.access import console_page
+from dashboard.request_side import Side
 
-_SIDE = request_pages.Side(None)
+_SIDE = Side(None)
 
 
 @console_page

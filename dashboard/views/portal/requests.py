@@ -6,12 +6,13 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard import request_pages
 from dashboard.access import PortalAccess, portal_page
+from dashboard.request_side import Side
 from tenants.policies.roles import Action, Object
 
 
-def _side(access: PortalAccess) -> request_pages.Side:
+def _side(access: PortalAccess) -> Side:
     access.require(Action.VIEW, Object.USAGE)
-    return request_pages.Side(access.tenant)
+    return Side(access.tenant)
 
 
 @portal_page
