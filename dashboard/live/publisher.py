@@ -23,7 +23,8 @@ KEYFRAME_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.25
 """How often it is asked what is watched: what a first viewer waits for."""
 
-_LONGEST_PAUSE_SECONDS: Final = 15.0
+_LONGEST_PAUSE_SECONDS: Final = 5.0
+"""Of a feed that fails; pages that hear nothing for longer try another socket."""
 _STATEMENT_TIMEOUT_MS: Final = 2000
 _KEPT_SECONDS: Final = 5.0
 """How old a frame may be, at most, that a new viewer begins with."""
@@ -143,7 +144,7 @@ class Publisher:
                 self._offer(topic, scope, Frame(self._fence, scope.epoch, scope.seq, trouble, trouble=True))
         ended = self._clock.monotonic()
         pause = max(scope.feed.period_seconds, 2 * (ended - begun))  # never more than half of the thread's time
-        pause = min(pause * 2 ** min(scope.failures, 5), max(_LONGEST_PAUSE_SECONDS, scope.feed.period_seconds))
+        pause = min(pause * 2 ** min(scope.failures, 5), max(_LONGEST_PAUSE_SECONDS, pause))
         # In step with when it was due, so that a second stays a second.
         scope.due = max(ended, (scope.due or begun) + pause) if not scope.failures else ended + pause
 

@@ -39,7 +39,6 @@ async def operator_key() -> str:
     return await database_sync_to_async(lambda: session_of(person("olga", platform_role="operator")))()
 
 
-@pytest.mark.shows("U1")
 async def test_operator_gets_a_keyframe_and_then_frames_in_sequence() -> None:
     await database_sync_to_async(pool)()
     async with socket(await operator_key()) as page:
