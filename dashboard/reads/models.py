@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db.models import (
     BooleanField,
+    Case,
     Count,
     Exists,
     F,
@@ -19,8 +20,10 @@ from django.db.models import (
     Subquery,
     TextField,
     Value,
+    When,
+    Window,
 )
-from django.db.models.functions import Coalesce, Replace
+from django.db.models.functions import Coalesce, Replace, RowNumber
 from django.utils import timezone
 
 from gpupool import selectors as pool
@@ -41,6 +44,8 @@ from tenants.models import Grant, GrantEffect, Tenant
 
 MOST_GRANTS: Final = 50
 MOST_OFFERED: Final = 200
+MOST_ROUTES: Final = 25
+"""Endpoints of one model that are shown on the page of all; those first that take requests."""
 
 
 def list_models(filters: Mapping[str, str], *, search: str = "") -> "QuerySet[Model]":
@@ -197,28 +202,35 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoutes:
-    """Where requests for one model can go."""
+    """Where requests for one model can go; of many endpoints the first MOST_ROUTES."""
 
     model: Model
     aliases: list[str]
     owner: Tenant | None
     routes: list[Route]
     grants: int  # that allow something and match its name
-
-    @property
-    def taking(self) -> int:
-        return sum(route.takes for route in self.routes)
+    taking: int  # endpoints that take requests, also those that are not in `routes`
+    total: int
 
 
 def read_routes(models: "list[Model]") -> list[ModelRoutes]:
     """Of a page's models: their endpoints as doors are told them; a constant number of queries."""
     off = set(pool.switched_off_engines())
+    live = pool.list_instances().order_by().filter(version__model__in=models).exclude(state=InstanceState.STOPPED)
+    takes = Q(state=InstanceState.READY, desire=InstanceDesire.RUNNING, version__state=VersionState.SERVING)
+    takes &= Q(port__isnull=False) & ~Q(host="") & ~Q(engine__in=off)
+    numbers = {
+        model_id: (taking, total)
+        for model_id, taking, total in live.values("version__model")
+        .annotate(taking=Count("pk", filter=takes), total=Count("pk"))
+        .values_list("version__model", "taking", "total")
+    }
+    place = Window(RowNumber(), partition_by=F("version__model"), order_by=[Case(When(takes, then=0), default=1), "pk"])
     instances = (
-        pool.list_instances()
-        .filter(version__model__in=models)
-        .exclude(state=InstanceState.STOPPED)
+        live.annotate(place=place)
+        .filter(place__lte=MOST_ROUTES)
         .defer(*(f"version__{name}" for name in PAPERS))
-        .order_by("version__model__name", "pk")
+        .order_by("version__model__name", "place")
     )
     found: dict[UUID, list[Instance]] = {}
     for instance in instances:
@@ -236,6 +248,7 @@ def read_routes(models: "list[Model]") -> list[ModelRoutes]:
             tenants.get(model.tenant_id) if model.tenant_id else None,
             [_route(one, off, tenants) for one in found.get(model.pk, [])],
             sum(number for pattern, number in patterns if fnmatchcase(model.name, pattern)),
+            *numbers.get(model.pk, (0, 0)),
         )
         for model in models
     ]

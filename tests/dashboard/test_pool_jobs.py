@@ -10,6 +10,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from core.telemetry import buckets
+from dashboard.reads import models as reads
 from dashboard.reads.instances import read_instance
 from dashboard.reads.models import grants_of, read_routes
 from dashboard.refusals import SENTENCES, said
@@ -237,6 +238,15 @@ def test_routing_says_why_an_endpoint_takes_nothing() -> None:
     assert (route.why_not, route.cap) == ("engine", 2)
     ModelVersion.objects.update(state="admitted")
     assert read_routes([model])[0].routes[0].why_not == "version"
+
+
+def test_of_many_endpoints_those_come_first_that_take_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pool(state="loading")
+    monkeypatch.setattr(reads, "MOST_ROUTES", 2)
+    for port in range(3):
+        Instance.objects.create(version=made.version, engine="vllm", state="ready", host="10.0.0.2", port=port + 1)
+    (routes,) = read_routes([made.version.model])
+    assert (routes.taking, routes.total, [route.takes for route in routes.routes]) == (3, 4, [True, True])
 
 
 @pytest.mark.shows("R123")
