@@ -6,14 +6,18 @@ Compared: status, body bytes (ids and times masked) and the agreed set of header
 import gzip
 import json
 import re
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from django.utils import timezone
 
+from bench.house import wait_until
 from gateway.relay.routes import INFERENCE
 from tenants.actor import SYSTEM
-from tenants.models import Tenant, TenantState, UsageRecord
+from tenants.models import RefusalMinute, Tenant, TenantState, UsageRecord
+from tenants.reads.refusals import refused_total
 from tenants.services import set_tenant_state
 from tests.gateway.two_doors import CHAT, COMPLETIONS, GREEDY, MESSAGES, VALID, Ask, Doors, chat, comparable
 from tests.gateway.two_doors import doors as doors
@@ -174,6 +178,22 @@ def test_both_doors_count_what_they_refuse(doors: Doors) -> None:
         before = counted(door, label)
         doors.send(door, Ask("x", body=chat(), key="sk-gh-nothing"))
         assert counted(door, label) == before + 1
+
+
+def test_what_both_doors_refused_is_counted_for_its_tenant_and_key(doors: Doors) -> None:
+    def counted() -> int:
+        return refused_total(
+            since=timezone.now() - timedelta(hours=1),
+            until=timezone.now() + timedelta(minutes=1),
+            tenant_id=doors.house.tenant.pk,
+            models=["idle"],
+        )
+
+    before = counted()
+    for door in ("relay", "web"):
+        assert doors.send(door, Ask("x", body=chat(model="idle"))).status_code == 503
+    wait_until(lambda: counted() >= before + 2, "both refusals are counted")
+    assert not RefusalMinute.objects.filter(model="nothing").exists()  # nobody's model: a client's own word
 
 
 def test_the_schema_describes_both_apis_without_a_cdn(doors: Doors) -> None:
