@@ -35,9 +35,10 @@ class RuleObjective:
 def rules_text(objectives: Iterable[RuleObjective], *, head: str) -> str:
     """A file of rules for `promtool check rules`. `head`: lines of comment."""
     known = list(objectives)
-    fast = [line for one in known for window in WINDOWS if window < _SLOW_WINDOW for line in _window(one, window)]
-    slow = [line for one in known for window in dict.fromkeys((*WINDOWS, one.window_days * DAY)) if window >= _SLOW_WINDOW
-            for line in _window(one, window)]  # fmt: skip
+    fast, slow = list[str](), list[str]()
+    for one in known:
+        for window in dict.fromkeys((*WINDOWS, one.window_days * DAY)):
+            (fast if window < _SLOW_WINDOW else slow).extend(_window(one, window))
     attained = [line for one in known for line in _attained(one)]
     alerts = [line for pair in PAIRS for line in _alert(pair.name)]
     lines = [f"# {line}".rstrip() for line in head.splitlines()]
