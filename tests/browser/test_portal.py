@@ -1,6 +1,7 @@
 """The portal in Chromium: keys and usage."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,7 +115,7 @@ def test_usage_chart_is_drawn_and_follows_the_theme(
     shoot(page, f"usage-{theme}-{language}")
     fill = "getComputedStyle(document.querySelector('#usage-chart .point path')).fill"
     before = page.evaluate(fill)
-    page.locator("details.menu summary").nth(-1).click()
+    page.get_by_label("主题" if language == "zh-hans" else "Theme", exact=True).click()
     page.locator(f'[data-set-theme="{"light" if theme == "dark" else "dark"}"]').click()
     wait_until(lambda: page.evaluate(fill) != before, "the chart keeps the old theme's colours")
 
@@ -157,19 +158,19 @@ def test_dialog_of_someone_logged_out_leads_to_the_login(open_page: OpenPage) ->
 
 
 def test_keys_are_paged_and_found(open_page: OpenPage, shoot: Shoot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys_page, "PAGE_SIZE", 10)
+    monkeypatch.setattr(keys_page, "TABLE", replace(keys_page.TABLE, page_size=10))
     page = open_page()
     log_in(page, "ada", then="/t/acme/keys/")
     rows = page.locator("table.gh-grid tbody tr")
-    page.get_by_text("17 keys").wait_for()
+    page.get_by_text("17 rows").wait_for()
     assert rows.count() == 10
     shoot(page, "keys-paged")
-    page.get_by_role("link", name="Older").click()
-    page.wait_for_url("**/keys/?before=*")
+    page.get_by_role("link", name="Next").click()
+    page.wait_for_url("**/keys/?after=*")
     assert rows.count() == 7
     page.get_by_role("searchbox").fill("model-1")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/keys/?q=model-1")
+    page.wait_for_url("**/keys/?q=model-1*")
     assert "model-1" in rows.first.inner_text()
     shoot(page, "keys-found")
 
