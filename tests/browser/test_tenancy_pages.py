@@ -79,7 +79,7 @@ def test_a_request_is_approved_and_its_row_of_the_audit_log_read(open_page: Open
     page.get_by_label("Search", exact=True).fill("limit.changed")
     page.keyboard.press("Enter")
     page.wait_for_url("**/console/audit/?*q=limit.changed*")
-    page.locator("#main table a").first.click()
+    page.locator("#main tbody a").first.click()
     page.get_by_role("heading", name="limit.changed", level=1).wait_for()
     assert page.locator("del").first.inner_text() == "− 1000"
     assert page.locator("ins").first.inner_text() == "+ 5000"
