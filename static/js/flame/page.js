@@ -2,6 +2,7 @@
 import { showState } from "../live.js";
 import { words } from "../words.js";
 import { Palette, tenantSlots } from "./colours.js";
+import { deviceOf, showCrumbs } from "./crumbs.js";
 import { asCsv, asPng, asSvg, fileName, save } from "./export.js";
 import { Feed, Stats } from "./feed.js";
 import { Figures, Legend, legendOf, summarise, Tightest, where } from "./figures.js";
@@ -13,8 +14,8 @@ import { Scrub } from "./scrub.js";
 import { kin, kinOf, matching, ofLegend } from "./search.js";
 import { onWalk, readState, writeState } from "./state.js";
 import { TreeTable } from "./table.js";
-import { facts, nameOf, sentence, Tooltip } from "./tooltip.js";
-import { CLUSTER, GPU, INSTANCE, NODE, SEGMENT, TENANT } from "./tree.js";
+import { nameOf, sentence, Tooltip } from "./tooltip.js";
+import { CLUSTER, GPU, KINDS, NODE, SEGMENT, TENANT } from "./tree.js";
 import { clock, kindWord, memory, say } from "./words.js";
 import { Wall } from "./wall.js";
 
@@ -142,12 +143,13 @@ function setScope(place, { step = true } = {}) {
   tooltip.hide();
   arrange({ keepZoom: false });
   showAmounts();
-  say_scope();
+  sayScope();
 }
 
-function say_scope() {
+function sayScope() {
   const { tree, scope } = now;
-  part("live-text").textContent = say("scope_now", { kind: kindWord(["cluster", "node", "gpu", "tenant", "instance"][tree.kind[scope]]), name: nameOf(tree, scope), size: memory(tree.sum[scope]) });
+  const told = { kind: kindWord(KINDS[tree.kind[scope]]), name: nameOf(tree, scope), size: memory(tree.sum[scope]) };
+  part("live-text").textContent = say("scope_now", told);
 }
 
 let enteredAt = 0;
@@ -243,47 +245,11 @@ function arrange({ keepZoom }) {
   const { tree, scope } = now;
   now.plan = new Plan(tree, scope, state.view);
   wall.show(now.plan, { keepZoom });
-  showCrumbs();
-  followDevice();
+  showCrumbs(part("crumbs"), tree, scope, setScope);
+  const gpu = deviceOf(tree, scope, history.device, GPU);
+  if (gpu >= 0) history.follow(tree.ids[gpu], where(tree, gpu));
   const node = tree.ancestor(scope, NODE);
   processes.follow(node < 0 ? "" : tree.ids[node]);
-}
-
-function showCrumbs() {
-  const { tree, scope } = now;
-  const path = tree.path(scope);
-  const items = path.map((place, at) => {
-    const item = document.createElement("li");
-    if (at === path.length - 1) {
-      item.setAttribute("aria-current", "location");
-      item.textContent = nameOf(tree, place);
-    } else {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = nameOf(tree, place);
-      button.addEventListener("click", () => setScope(place));
-      item.append(button);
-    }
-    return item;
-  });
-  part("crumbs").replaceChildren(...items);
-}
-
-// History is of the GPU of the scope; of the fullest one where the scope holds several.
-function followDevice() {
-  const { tree, scope } = now;
-  let gpu = tree.ancestor(scope, GPU);
-  if (gpu < 0) {
-    const known = history.device ? tree.find(`gpu:${history.device}`) : -1;
-    if (known >= scope && known < tree.end[scope]) gpu = known;
-  }
-  for (let place = scope, most = -1; gpu < 0 && place < tree.end[scope]; place++) {
-    if (tree.kind[place] !== GPU) continue;
-    for (let other = place; other < tree.end[scope]; other = tree.kind[other] === GPU ? tree.end[other] : other + 1) {
-      if (tree.kind[other] === GPU && tree.used[other] > most) [most, gpu] = [tree.used[other], other];
-    }
-  }
-  if (gpu >= 0) history.follow(tree.ids[gpu], where(tree, gpu));
 }
 
 function search() {
@@ -422,14 +388,8 @@ document.addEventListener("gatehouse:theme", () => {
   showAmounts();
 });
 
-// For tests and for people who wonder: what updates take, and what is under the pointer.
-window.gatehouseFlame = {
-  stats,
-  now,
-  wall,
-  state,
-  facts: (key) => facts(now.tree, now.tree.find(key)),
-};
+// For tests and for people who wonder: what updates take, and what is shown.
+window.gatehouseFlame = { stats, now, wall, state };
 
 showChoices();
 showPause();
