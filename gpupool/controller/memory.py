@@ -33,7 +33,7 @@ class MemoryRecorder:
 
     def record(self, now: datetime) -> None:
         """One frame, and at each new minute a sample. Raises Superseded."""
-        tree = read_tree(now=now)
+        tree = read_tree(now=now, fitted=False)
         self._count += 1
         payload: bytes | None = None
         if self._count % FRAMES_OF_A_KEYFRAME != 1:

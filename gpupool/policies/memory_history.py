@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from gpupool.policies.memory_fit import fit_sums
 from gpupool.policies.memory_tree import SEGMENTS, MemoryTree
 from gpupool.policies.memory_view import gpus_of
 
@@ -39,7 +40,7 @@ class Sample:
 
 
 def samples_of(tree: MemoryTree) -> Iterator[Sample]:
-    """What is kept of each device."""
+    """What is kept of each device, of a tree that is not fitted: what a tenant sees of it says nothing of others."""
     for gpu in gpus_of(tree):
         parts: dict[str, dict[str, int]] = {}
         tenant, ordinal = "", gpu.first
@@ -76,16 +77,18 @@ def shown_to(tenant_id: str | None, sample: Sample) -> dict[str, int] | None:
         for part in sample.parts.values():
             for name, mib in zip(COLUMNS[1:], _unpacked(part)[1:], strict=False):
                 sums[name] = sums.get(name, 0) + mib
+        fit_sums(sums, sample.size_mib)
         return sums
     if tenant_id not in sample.parts:
         return None
     own = _unpacked(sample.parts[tenant_id])
-    sums = dict(zip(COLUMNS[1:], own[1:], strict=False)) | {"unused": 0}
-    sums["unused"] = max(0, sum(own[:1]) - sum(sums.values()))
+    sums = dict(zip(COLUMNS[1:], own[1:], strict=False))
+    fit_sums(sums, sample.size_mib)
     mine = sum(sums.values())
-    sums["reserved"] = sum(sum(_unpacked(part)[:1]) for key, part in sample.parts.items() if key not in ("", tenant_id))
+    others = sum(sum(_unpacked(part)[:1]) for key, part in sample.parts.items() if key not in ("", tenant_id))
+    sums["reserved"] = others if sample.size_mib is None else min(others, max(0, sample.size_mib - mine))
     if sample.size_mib is not None:
-        sums["free"] = max(0, sample.size_mib - mine - sums["reserved"])
+        sums["free"] = max(0, sample.size_mib - mine - others)
     return sums
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from gpupool.policies.memory_fit import fit
 from gpupool.policies.memory_parts import MIB, Held, Part, parts_of
 
 __all__ = [
@@ -38,10 +39,6 @@ SHARED: Final = "shared"
 """The id of the tenant node of instances that serve every tenant."""
 
 _NOBODY: Final = UUID(int=0)
-_IDLE: Final = ("unused", "unknown", "other")
-_GIVES_WAY: Final = ("unused", "unknown", "kv_free", "activations", "lora", "kv_used", "weights")
-"""Where readings of different moments add up to more than the device has: in this order."""
-
 WHOLE_TOLD: Final = frozenset({"llamacpp"})
 """Engines that tell what they have on all devices together; the others what each of them has."""
 
@@ -130,8 +127,13 @@ def build_tree(
     *,
     scope: str = "cluster",
     label: str = "",
+    fitted: bool = True,
 ) -> MemoryTree:
-    """The tree of these devices: nodes by name, GPUs by index, tenants by name, instances by when they were made."""
+    """The tree of these devices: nodes by name, GPUs by index, tenants by name, instances by when they were made.
+
+    Not `fitted`, it has readings as they are, which may add up to more than a device has: so it is recorded, and so
+    tenants' trees are made of it. What fitting takes from one instance depends on what others use.
+    """
     by_device: dict[UUID, list[Claim]] = defaultdict(list)
     spans: dict[UUID, int] = defaultdict(int)
     shown = _shown(devices)
@@ -148,7 +150,7 @@ def build_tree(
         held = by_device[device.device_id]
         if device.node_id != node:
             node, root_of = device.node_id, tree.add(0, "node", str(device.node_id), device.node, {})
-        _grow(tree, root_of, device, held, instances, tenants, spans)
+        _grow(tree, root_of, device, held, instances, tenants, spans, fitted)
     simulated = {device.simulated for device in shown}
     made_up = "" if simulated <= {False} else "all" if simulated == {True} else "some"
     return MemoryTree(scope, made_up, tuple(tree.nodes), tuple(tree.values), tree.figures)
@@ -190,6 +192,7 @@ def _grow(
     instances: Mapping[UUID, Instance],
     tenants: Mapping[UUID, Who],
     spans: Mapping[UUID, int],
+    fitted: bool,
 ) -> None:
     size = None if device.size is None else device.size // MIB
     reserved = sum(claim.claimed for claim in claims) // MIB
@@ -203,20 +206,21 @@ def _grow(
         extra["part"] = True
     place = "cpu" if device.kind == "cpu" else device.index if device.index is not None else device.name
     gpu = tree.add(parent, "gpu", str(device.device_id), f"{device.node}/{place}", extra)
-    held = [(claim, instances.get(claim.instance_id) if claim.instance_id else None) for claim in claims]
+    held = _in_order(claims, instances, tenants)
     filled = [_parts(device, claim, instance, spans) for claim, instance in held]
     beside = _beside(device, held)
-    _fit(filled, [claim.claimed // MIB for claim in claims], beside, size)
-    by_tenant: dict[UUID | None, list[int]] = defaultdict(list)
-    for at, (claim, instance) in enumerate(held):
-        by_tenant[claim.tenant_id if instance is None else instance.tenant_id].append(at)
-    for tenant_id in sorted(by_tenant, key=lambda one: _name(one, tenants)):
-        who = tenants.get(tenant_id) if tenant_id is not None else None
-        told = {} if who is None else {"slug": who.slug}
-        key, name = (SHARED, SHARED) if tenant_id is None else (str(tenant_id), who.name if who else str(tenant_id))
-        owner = tree.add(gpu, "tenant", key, name, told)
-        for at in sorted(by_tenant[tenant_id], key=lambda at: (held[at][0].instance_id or _NOBODY, held[at][0].holder)):
-            _add_instance(tree, owner, *held[at], filled[at])
+    if fitted:
+        fit(filled, [claim.claimed // MIB for claim, _ in held], beside, size)
+    owner = 0
+    last: UUID | None = _NOBODY  # no tenant has that id
+    for (claim, instance), parts in zip(held, filled, strict=True):
+        tenant_id = claim.tenant_id if instance is None else instance.tenant_id
+        if tenant_id != last:
+            last, who = tenant_id, tenants.get(tenant_id) if tenant_id is not None else None
+            told = {} if who is None else {"slug": who.slug}
+            key, name = (SHARED, SHARED) if tenant_id is None else (str(tenant_id), who.name if who else str(tenant_id))
+            owner = tree.add(gpu, "tenant", key, name, told)
+        _add_instance(tree, owner, claim, instance, parts)
     for part in beside:
         tree.segment(gpu, part)
     taken = sum(part[1] for parts in (*filled, beside) for part in parts)
@@ -228,6 +232,19 @@ def _grow(
         "used": None if device.used is None or device.stale else device.used // MIB,
         "schedulable": _schedulable(device, size, reserved, claims),
     }
+
+
+def _in_order(
+    claims: Iterable[Claim], instances: Mapping[UUID, Instance], tenants: Mapping[UUID, Who]
+) -> list[tuple[Claim, Instance | None]]:
+    held = [(claim, instances.get(claim.instance_id) if claim.instance_id else None) for claim in claims]
+
+    def place(one: tuple[Claim, Instance | None]) -> tuple[Any, ...]:
+        claim, instance = one
+        owner = claim.tenant_id if instance is None else instance.tenant_id
+        return (*_name(owner, tenants), claim.instance_id or _NOBODY, claim.holder)
+
+    return sorted(held, key=place)
 
 
 def _name(tenant_id: UUID | None, tenants: Mapping[UUID, Who]) -> tuple[str, str]:
@@ -297,37 +314,6 @@ def _beside(device: Device, held: Sequence[tuple[Claim, Instance | None]]) -> li
             return []
         own += used
     return [("other", max(0, device.used - own) // MIB, "")]
-
-
-def _fit(filled: list[list[Part]], claimed: Sequence[int], beside: list[Part], size: int | None) -> None:
-    """Cut what adds up to more than the device has: what is not in use, then what goes beyond its own claim.
-
-    All claims together are within the device, so no instance that keeps to its own is ever cut for others.
-    """
-    over = 0 if size is None else sum(part[1] for parts in (*filled, beside) for part in parts) - size
-    if over <= 0:
-        return
-    for name in _IDLE:
-        for parts in (*filled, beside):
-            over -= _cut(parts, name, over)
-    for parts, most in zip(filled, claimed, strict=True):
-        for name in _GIVES_WAY:
-            beyond = sum(part[1] for part in parts) - most
-            over -= _cut(parts, name, min(over, beyond))
-    for parts in filled:  # an error took memory out under claims that stand
-        for name in _GIVES_WAY:
-            over -= _cut(parts, name, over)
-
-
-def _cut(parts: list[Part], name: str, most: int) -> int:
-    """Take up to `most` MiB of the segments called `name`; how much it was."""
-    taken = 0
-    for at, (segment, mib, of) in enumerate(parts):
-        if segment == name and taken < most:
-            cut = min(most - taken, mib)
-            parts[at] = (segment, mib - cut, of)
-            taken += cut
-    return taken
 
 
 def _schedulable(device: Device, size: int | None, reserved: int, claims: Sequence[Claim]) -> int | None:

@@ -1,13 +1,14 @@
 """What of the pool's memory a tenant may see: its own, and of others what they have claimed.
 
 Never what others use, nor anything that could be subtracted to find it out: what is free to a tenant is what nobody
-has claimed, whoever uses it.
+has claimed, whoever uses it. Where its own use goes beyond its claims, the block of others' claims gives way.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from gpupool.policies.memory_fit import fit
 from gpupool.policies.memory_tree import MemoryTree, TreeNode
 
 _OWN_DEVICE: Final = ("size", "health", "name", "index", "stale", "sim", "part", "cpu")
@@ -45,7 +46,10 @@ def gpus_of(tree: MemoryTree) -> Iterator[Gpu]:
 
 
 def for_tenant(tree: MemoryTree, tenant_id: str, *, scope: str, label: str) -> MemoryTree:
-    """The tree as that tenant may see it: the GPUs that it has claims on, and nothing of others but their claims."""
+    """The tree as that tenant may see it: the GPUs that it has claims on, and nothing of others but their claims.
+
+    Of a tree that is not fitted: fitting takes from one what others use.
+    """
     nodes: list[TreeNode] = [(-1, "cluster", scope, label, {})]
     values: list[int] = []
     figures: dict[int, Mapping[str, float | None]] = {}
@@ -77,8 +81,9 @@ def _copy(
     _, _, key, label, extra = tree.nodes[gpu.at]
     nodes.append((parent, "gpu", key, label, {name: extra[name] for name in _OWN_DEVICE if name in extra}))
     at, first = len(nodes) - 1, len(values)
-    own, others, idle, untold = False, 0, 0, False
-    ordinal, place, owner, claimed = gpu.first, 0, 0, 0
+    own, others, untold = False, 0, False
+    ordinal, place, owner = gpu.first, 0, 0
+    held: list[_Span] = []
     for below in gpu.nodes:
         above, kind, key, label, more = tree.nodes[below]
         if kind == "tenant":
@@ -87,28 +92,28 @@ def _copy(
                 nodes.append((at, kind, key, label, more))
                 owner = len(nodes) - 1
         elif kind == "instance":
-            claimed = int(more.get("claimed", 0))
             if own:
                 nodes.append((owner, kind, key, label, more))
                 place = len(nodes) - 1
                 if below in tree.figures:
                     figures[place] = tree.figures[below]
-                begun = len(values)
+                held.append(_Span(int(more.get("claimed", 0)), len(values), []))
             else:
-                others += claimed
+                others += int(more.get("claimed", 0))
         elif above != gpu.at and own:
             nodes.append((place, kind, key, label, more))
             untold = untold or more["seg"] == "unknown"
-            if more["seg"] in _IDLE:  # anew: where a device was fuller than its claims, others' use has cut it
-                values.append(max(0, claimed - sum(values[begun:])))
-                idle += values[-1]
-            else:
-                values.append(tree.values[ordinal])
+            held[-1].names.append(more["seg"])
+            values.append(tree.values[ordinal])
         if kind == "segment":
             ordinal += 1
-    mine = sum(values[first:])
     size = extra.get("size")
-    _add_segment(nodes, values, at, "reserved", others)
+    _fit(values, held, None, size)
+    mine = sum(values[first:])
+    idle = sum(
+        values[span.first + place] for span in held for place, name in enumerate(span.names) if name in _IDLE
+    )  # fmt: skip
+    _add_segment(nodes, values, at, "reserved", others if size is None else min(others, max(0, size - mine)))
     if size is not None:
         _add_segment(nodes, values, at, "free", max(0, size - mine - others))
     told: Mapping[str, Any] = tree.figures.get(gpu.at, {})
@@ -117,6 +122,44 @@ def _copy(
         "used": None if untold else mine - idle,
         "schedulable": told.get("schedulable"),
     }
+
+
+@dataclass(slots=True)
+class _Span:
+    """The segments of one instance: where the first of them is, and their names."""
+
+    claimed: int
+    first: int
+    names: list[str]
+
+
+def fitted(tree: MemoryTree) -> MemoryTree:
+    """Of a tree as it was read: no GPU's segments add up to more than it has."""
+    values = list(tree.values)
+    for gpu in gpus_of(tree):
+        held, beside, ordinal = list[_Span](), _Span(0, 0, []), gpu.first
+        for at in gpu.nodes:
+            above, kind, _, _, extra = tree.nodes[at]
+            if kind == "instance":
+                held.append(_Span(int(extra.get("claimed", 0)), ordinal, []))
+            elif kind == "segment":
+                if above != gpu.at:
+                    held[-1].names.append(extra["seg"])
+                elif not beside.names:  # what is free comes last, and there is none where there is too much
+                    beside = _Span(0, ordinal, [extra["seg"]])
+                ordinal += 1
+        _fit(values, held, beside, tree.nodes[gpu.at][4].get("size"))
+    return replace(tree, values=tuple(values))
+
+
+def _fit(values: list[int], held: Sequence[_Span], beside: _Span | None, size: int | None) -> None:
+    spans = [*held, *([] if beside is None else [beside])]
+    if size is None or sum(sum(values[one.first : one.first + len(one.names)]) for one in spans) <= size:
+        return
+    filled = [[(name, values[one.first + at], "") for at, name in enumerate(one.names)] for one in spans]
+    fit(filled[: len(held)], [one.claimed for one in held], filled[-1] if beside is not None else [], size)
+    for one, parts in zip(spans, filled, strict=True):
+        values[one.first : one.first + len(parts)] = [mib for _, mib, _ in parts]
 
 
 def _add_segment(nodes: list[TreeNode], values: list[int], parent: int, name: str, mib: int) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from gpupool.models import Device, DeviceMinute, MemoryFrame
 from gpupool.policies.memory_history import RANGES, Sample, Series, series_of, shown_to
 from gpupool.policies.memory_tree import MIB, MemoryTree
-from gpupool.policies.memory_view import for_tenant
+from gpupool.policies.memory_view import fitted, for_tenant
 from gpupool.policies.memory_wire import MemoryReplay
 from tenants.models import Tenant
 
@@ -31,9 +31,9 @@ def read_frame(at: datetime, *, tenant: Tenant | None = None) -> Recorded | None
         replay.feed(bytes(payload))
         last = moment
     tree = replay.tree()
-    if tenant is not None:
-        tree = for_tenant(tree, str(tenant.pk), scope=f"tenant:{tenant.slug}", label=tenant.name)
-    return Recorded(last, tree)
+    if tenant is None:
+        return Recorded(last, fitted(tree))
+    return Recorded(last, for_tenant(tree, str(tenant.pk), scope=f"tenant:{tenant.slug}", label=tenant.name))
 
 
 @dataclass(frozen=True, slots=True)

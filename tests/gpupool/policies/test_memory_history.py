@@ -22,7 +22,7 @@ def test_every_segment_of_the_whole_tree_is_kept() -> None:
 def test_samples_add_up_to_the_tree() -> None:
     tree = whole()
     first, second = samples_of(tree)
-    assert first.parts[str(ACME)] == "10240,5120,1024,1024,1024"
+    assert first.parts[str(ACME)] == "10240,5120,1024,1024,1024,2048"
     assert set(first.parts) == {str(ACME), str(RIVAL), "shared", ""}
     told = shown_to(None, first)
     assert told is not None
@@ -39,6 +39,7 @@ def test_a_tenants_samples_are_those_of_its_own_tree() -> None:
     assert kept == {"weights": 5120, "kv_used": 1024, "kv_free": 1024, "activations": 1024, "unused": 2048,
                     "reserved": 50 * 1024, "free": 20 * 1024}  # fmt: skip
     assert of_tree.parts[str(ACME)] == "10240,5120,1024,1024,1024,2048"
+    assert first.parts[str(ACME)] == of_tree.parts[str(ACME)]
     assert shown_to(str(ACME), second) is None
     for theirs in (None, 0, 1 << 30, 40 << 30):
         assert shown_to(str(ACME), next(samples_of(whole(theirs=theirs, used=theirs)))) == own
@@ -60,7 +61,7 @@ def test_a_series_has_means_and_gaps() -> None:
 
 def test_old_samples_of_fewer_columns_are_read() -> None:
     assert shown_to(None, Sample("x", 5, {"": ""})) == {}
-    assert shown_to("a", Sample("x", 5, {"a": "", "b": "3"})) == {"unused": 0, "reserved": 3, "free": 2}
+    assert shown_to("a", Sample("x", 5, {"a": "", "b": "3"})) == {"reserved": 3, "free": 2}
 
 
 def test_what_was_recorded_is_put_together_again() -> None:

@@ -1,5 +1,6 @@
 """The tree of the devices' memory: what engines tell, the measured rest, and never more than there is."""
 
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -7,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpupool.policies.memory_history import samples_of, shown_to
 from gpupool.policies.memory_parts import Held, parts_of
 from gpupool.policies.memory_summary import summarise, table_of
 from gpupool.policies.memory_tree import MIB, Claim, Device, Instance, MemoryTree, Who, build_tree
-from gpupool.policies.memory_view import for_tenant
+from gpupool.policies.memory_view import fitted, for_tenant
 
 GIB = 1 << 30
 NODE, GPU, OTHER_GPU = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -118,11 +120,19 @@ def test_segments_never_add_up_to_more_than_the_device(
         for at, (gib, _, weights, tenant) in enumerate(held)
     ]
     by = {str(UUID(int=100 + at)): own for at, (_, own, _, _) in enumerate(held)}
-    tree = grown([a_device(size=size, used=used, by_instance=by)], claims)
+    devices = [a_device(size=size, used=used, by_instance=by)]
+    given, instances = [a_claim(*one) for one in claims], {one.instance_id: one for one, _ in claims}
+    tree = build_tree(devices, given, instances, WHO)
     assert all(value >= 0 for value in tree.values)
     assert sum(tree.values) == size // MIB
-    own = for_tenant(tree, str(ACME), scope="tenant:acme", label="Acme")
+    raw = build_tree(devices, given, instances, WHO, fitted=False)
+    assert fitted(raw).values == tree.values
+    own = for_tenant(raw, str(ACME), scope="tenant:acme", label="Acme")
     assert all(value >= 0 for value in own.values)
+    assert sum(own.values) == (size // MIB if any(tenant == ACME for *_, tenant in held) else 0)
+    for sample, to in product(samples_of(raw), (None, str(ACME))):
+        told = shown_to(to, sample)
+        assert told is None or sum(told.values()) == size // MIB
 
 
 def test_a_tree_has_a_stable_order() -> None:

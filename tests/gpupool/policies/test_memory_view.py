@@ -1,14 +1,17 @@
 """A tenant's tree: whatever others do within their claims, it looks the same."""
 
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpupool.policies.memory_history import samples_of, shown_to
 from gpupool.policies.memory_summary import summarise, table_of
 from gpupool.policies.memory_tree import MemoryTree, build_tree
 from gpupool.policies.memory_view import for_tenant
+from gpupool.policies.memory_wire import MemoryEncoder, MemoryReplay
 from tests.gpupool.policies.test_memory_tree import ACME, GIB, OTHER_GPU, RIVAL, WHO, a_claim, a_device, an_instance
 
 OWN = an_instance(
@@ -32,7 +35,7 @@ def whole(
     by = {str(OWN.instance_id): 8 * GIB, str(rival.instance_id): theirs, str(everybody.instance_id): common}
     devices = [a_device(by_instance=by, used=used), a_device(device_id=OTHER_GPU, index=1, used=used)]
     claims = [a_claim(OWN, 10), a_claim(rival, 30), a_claim(everybody, 20), a_claim(apart, 70, on=OTHER_GPU)]
-    return build_tree(devices, claims, instances, WHO)
+    return build_tree(devices, claims, instances, WHO, fitted=False)
 
 
 def acmes(tree: MemoryTree) -> MemoryTree:
@@ -72,3 +75,27 @@ def test_who_has_no_claim_sees_no_device() -> None:
     assert nobody.nodes == ((-1, "cluster", "tenant:nobody", "Nobody", {}),)
     assert nobody.values == ()
     assert summarise(nobody).hole is None
+
+
+MORE_THAN_CLAIMED = st.integers(0, 96 * GIB)
+
+
+@given(own=MORE_THAN_CLAIMED, theirs=MORE_THAN_CLAIMED, used=use, told=st.booleans())
+def test_what_a_device_is_too_full_for_tells_nothing_of_others_either(
+    own: int, theirs: int, used: int | None, told: bool
+) -> None:
+    """Live, in a frame that is read back, and in a sample: where all together have more than the device."""
+
+    def views(theirs: int, used: int | None) -> tuple[MemoryTree, MemoryTree, object]:
+        mine = an_instance(0x51, tenant_id=ACME, weights=5 * GIB, kv_capacity=2 * GIB if told else None, kv_used=0.5)
+        silent = an_instance(0x55, tenant_id=ACME, weights=None if told else GIB)
+        rival = an_instance(0x52, tenant_id=RIVAL, weights=GIB)
+        by: dict[str, int | None] = {str(mine.instance_id): own, str(rival.instance_id): theirs}
+        instances = {one.instance_id: one for one in (mine, silent, rival)}
+        claims = [a_claim(mine, 10), a_claim(silent, 10), a_claim(rival, 60)]
+        tree = build_tree([a_device(by_instance=by, used=used)], claims, instances, WHO, fitted=False)
+        replay = MemoryReplay(MemoryEncoder().keyframe(tree, epoch=1, seq=1, at=datetime(2026, 3, 1, tzinfo=UTC)))
+        return acmes(tree), acmes(replay.tree()), shown_to(str(ACME), next(samples_of(tree)))
+
+    assert views(theirs, used) == views(20 * GIB, 60 * GIB)
+    assert sum(views(theirs, used)[0].values) == 80 * 1024
