@@ -85,5 +85,5 @@ def _told(held: Held, room: int, used: int | None) -> list[Part]:
 def _cache(reserved: int, share: float | None) -> list[Part]:
     if share is None:
         return [("unknown", reserved, "kv")]
-    full = min(reserved, round(share * reserved))
+    full = round(min(1.0, max(0.0, share)) * reserved)
     return [("kv_used", full, ""), ("kv_free", reserved - full, "")]

@@ -49,8 +49,8 @@ class TenantQuota:
     used_bytes: int | None
 
 
-def read_tree(*, now: datetime, node_id: UUID | None = None) -> MemoryTree:
-    """Of the whole pool, or of one node. Raises Node.DoesNotExist."""
+def read_tree(*, now: datetime, node_id: UUID | None = None, fitted: bool = True) -> MemoryTree:
+    """Of the whole pool, or of one node; as it was read, where not `fitted`. Raises Node.DoesNotExist."""
     nodes = rows.Node.objects.values_list(*_OF_NODE)
     if node_id is not None:
         nodes = nodes.filter(pk=node_id)
@@ -61,7 +61,7 @@ def read_tree(*, now: datetime, node_id: UUID | None = None) -> MemoryTree:
     if node_id is not None:
         devices, claims = devices.filter(node=node_id), claims.filter(device__node=node_id)
     scope = "cluster" if node_id is None else f"node:{node_id}"
-    return _read(nodes, devices, claims, now=now, scope=scope)
+    return _read(nodes, devices, claims, now=now, scope=scope, fitted=fitted)
 
 
 def read_tenant_tree(tenant: Tenant, *, now: datetime) -> MemoryTree:
@@ -74,11 +74,11 @@ def read_tenant_tree(tenant: Tenant, *, now: datetime) -> MemoryTree:
     devices = rows.Device.objects.filter(pk__in=places)
     claims = rows.Lease.objects.filter(released_at__isnull=True, device_id__in=places)
     nodes = rows.Node.objects.filter(devices__in=places).distinct().values_list(*_OF_NODE)
-    whole = _read(nodes, devices, claims, now=now, scope="cluster")
+    whole = _read(nodes, devices, claims, now=now, scope="cluster", fitted=False)
     return for_tenant(whole, str(tenant.pk), scope=f"tenant:{tenant.slug}", label=tenant.name)
 
 
-def _read(nodes: Iterable[Any], devices: Any, claims: Any, *, now: datetime, scope: str) -> MemoryTree:
+def _read(nodes: Iterable[Any], devices: Any, claims: Any, *, now: datetime, scope: str, fitted: bool) -> MemoryTree:
     by_node = {pk: more for pk, *more in nodes}
     leases = list(claims.values_list("device_id", "holder", "tenant_id", "memory_bytes", "whole"))
     held = [Claim(device, holder, instance_in(holder), *more) for device, holder, *more in leases]
@@ -95,7 +95,7 @@ def _read(nodes: Iterable[Any], devices: Any, claims: Any, *, now: datetime, sco
         pk: Who(slug, name) for pk, slug, name in Tenant.objects.filter(pk__in=owners).values_list("pk", "slug", "name")
     }
     label = next(iter(by_node.values()))[0] if scope.startswith("node:") else ""
-    return build_tree(shown, held, instances, who, scope=scope, label=label)
+    return build_tree(shown, held, instances, who, scope=scope, label=label, fitted=fitted)
 
 
 def _worth_showing(found: list[Any], claimed: Collection[UUID]) -> list[Any]:
@@ -143,13 +143,16 @@ def _device(row: Mapping[str, Any], nodes: Mapping[UUID, Any], now: datetime) ->
 
 
 def _by_instance(processes: Iterable[Mapping[str, Any]]) -> dict[str, int | None]:
-    """Bytes of each instance's processes; None where one of them does not say."""
+    """Bytes of each instance's processes; None where one of them does not say.
+
+    Rows have what an agent said, whatever else it was beside numbers in their range.
+    """
     sums: dict[str, int | None] = {}
     for process in processes:
         key, size = process.get("instance_id"), process.get("memory_bytes")
-        if key is not None:
+        if isinstance(key, str):
             before = sums.get(key, 0)
-            sums[key] = None if before is None or size is None else before + int(size)
+            sums[key] = None if before is None or not isinstance(size, int) else before + max(0, size)
     return sums
 
 

@@ -127,6 +127,10 @@ def _check_make(device: DeviceFact) -> None:
     _shaped("regions", device.regions, list[MemoryRegion], _MOST_REGIONS)
     _shaped("links", device.links, list[Link], _MOST_LINKS)
     _shaped("processes", device.processes, list[DeviceProcess], _MOST_PROCESSES)
+    for process in device.processes:
+        check_number("memory_bytes of a process", process.get("memory_bytes"), LARGEST_BIGINT)
+        if not isinstance(process.get("instance_id", ""), str):
+            raise BadMessage("instance_id of a process is no text")
     _shaped("capability", device.capability, Capability, 32)
     check_count("readings of a device", device.telemetry, _MOST_READINGS)
     for name, value in device.telemetry.items():
@@ -218,4 +222,4 @@ def _check_loads(loads: list[EngineLoadFact]) -> None:
     for load in loads:
         check_number("running", load.running, LARGEST_INT)
         check_number("waiting", load.waiting, LARGEST_INT)
-        check_real("kv_used", load.kv_used)
+        check_real("kv_used", load.kv_used, least=0.0, largest=1.0)

@@ -156,6 +156,19 @@ def test_a_silent_node_says_nothing_of_its_use() -> None:
     assert summarise(read_tree(now=timezone.now())).schedulable_mib == 0
 
 
+def test_what_an_agent_made_up_of_processes_takes_no_trees_away() -> None:
+    """Rows may be older than what is refused of such reports now."""
+    two_tenants(an_online_node(a_device("gpu-0")))
+    device = Device.objects.get()
+    owner = device.processes[0]["instance_id"]
+    odd = [{"pid": 1, "instance_id": {}}, {"pid": 2, "instance_id": owner, "memory_bytes": -(1 << 62)}]
+    before = read_tree(now=timezone.now())
+    Device.objects.update(processes=[*device.processes, *odd])
+    assert read_tree(now=timezone.now()) == before
+    Instance.objects.update(kv_used=1e308)
+    assert sum(read_tree(now=timezone.now()).values) == 16 * 1024
+
+
 def test_nothing_new_is_placed_on_what_is_cordoned() -> None:
     node = an_online_node(a_device("gpu-0"))
     assert summarise(read_tree(now=timezone.now())).schedulable_mib == 16 * 1024

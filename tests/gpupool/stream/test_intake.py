@@ -58,6 +58,11 @@ def test_a_whole_device_with_its_events_is_read() -> None:
     assert [event.sequence for event in message.events] == [4, 9]
 
 
+def _load(**told: Any) -> str | bytes:
+    empty = Observed(sequence=1, devices=[], instances=[])
+    return _frame(empty, load=[{"instance_id": str(UUID(int=1)), "running": 1, "waiting": 0} | told])
+
+
 @pytest.mark.parametrize(
     "frame",
     [
@@ -99,6 +104,11 @@ def test_a_whole_device_with_its_events_is_read() -> None:
         _device(links=["gpu-1"]),
         _device(processes=[{"pid": "1"}]),
         _device(processes=[{"pid": 1, "name": "\x00"}]),
+        _device(processes=[{"pid": 1, "memory_bytes": -1}]),
+        _device(processes=[{"pid": 1, "instance_id": {}}]),
+        _load(kv_used=1.5),
+        _load(kv_used=-0.1),
+        _load(kv_used=1e308),
         _device(capability={"precisions": [1]}),
         _device(capability={"architecture": "hopper", "extra": [[[[1]]]]}),
         _device(telemetry={"": 1.0}),
