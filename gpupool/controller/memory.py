@@ -28,21 +28,25 @@ class MemoryRecorder:
     def __init__(self, fence: Fence | None) -> None:
         self._fence = fence
         self._encoder = MemoryEncoder()
-        self._epoch = self._count = 0
+        self._epoch = self._seq = 0
+        self._left = 0  # frames until the next keyframe
         self._minute: datetime | None = None
 
     def record(self, now: datetime) -> None:
         """One frame, and at each new minute a sample. Raises Superseded."""
         tree = read_tree(now=now, fitted=False)
-        self._count += 1
+        left, self._left = self._left, 0  # after a failure a keyframe: what the encoder remembers may not be kept
         payload: bytes | None = None
-        if self._count % FRAMES_OF_A_KEYFRAME != 1:
-            payload = self._encoder.delta(tree, epoch=self._epoch, seq=self._count, at=now)
+        if left:
+            self._seq += 1
+            payload = self._encoder.delta(tree, epoch=self._epoch, seq=self._seq, at=now)
         whole = payload is None
         if payload is None:
-            self._epoch += 1
-            payload = self._encoder.keyframe(tree, epoch=self._epoch, seq=self._count, at=now)
+            left, self._seq = FRAMES_OF_A_KEYFRAME, 1
+            self._epoch = max(self._epoch + 1, int(now.timestamp()))  # unlike those of leaders before
+            payload = self._encoder.keyframe(tree, epoch=self._epoch, seq=self._seq, at=now)
         record_frame(now, payload, whole=whole, fence=self._fence)
+        self._left = left - 1
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             record_minute(minute, samples_of(tree), fence=self._fence)

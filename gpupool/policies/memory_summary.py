@@ -111,7 +111,9 @@ def summarise(tree: MemoryTree) -> Summary:
     tightest = sorted(instances, key=lambda one: (-one.used, one.free_mib, one.instance_id))
     return Summary(
         devices=len(chosen),
-        instances=sum(1 for at, node in enumerate(tree.nodes) if node[1] == "instance" and _gpu(tree, at) in chosen),
+        instances=len(  # one on several devices is one
+            {node[2] for at, node in enumerate(tree.nodes) if node[1] == "instance" and _gpu(tree, at) in chosen}
+        ),
         size_mib=sum(_whole(tree.nodes[at][4].get("size")) for at in chosen),
         allocated_mib=sum(_whole(tree.figures[at].get("reserved")) for at in chosen),
         used_mib=_whole(sum(told)) if told else None,

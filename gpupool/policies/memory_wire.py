@@ -118,13 +118,21 @@ class MemoryReplay:
                 self._figures[at] = told
             self._nodes.append((above, kind, key, label, extra))
         self._values: list[int] = frame["values"]
+        self._epoch, self._seq = frame["epoch"], frame["seq"]
         self._moved = False
 
-    def feed(self, delta: bytes) -> None:
-        """The next one. Raises ValueError for what is none of this keyframe's."""
-        place, ordinal, self._moved = 1 + _HEAD.size, -1, True
+    def feed(self, delta: bytes) -> bool:
+        """The next one; False for one of another keyframe, or with a gap before it, which changes nothing.
+
+        Raises ValueError for what is no delta.
+        """
+        place, ordinal = 1 + _HEAD.size, -1
         if delta[:1] != DELTA or len(delta) < place:
             raise ValueError("this is no delta")
+        epoch, seq, _ = _HEAD.unpack_from(delta, 1)
+        if (epoch, seq) != (self._epoch, self._seq + 1):
+            return False
+        self._seq, self._moved = seq, True
         try:
             while place < len(delta):
                 gap, place = _take(delta, place)
@@ -133,6 +141,7 @@ class MemoryReplay:
                 self._values[ordinal] += (change >> 1) ^ -(change & 1)
         except IndexError as error:
             raise ValueError("this delta is of another keyframe") from error
+        return True
 
     def tree(self) -> MemoryTree:
         """As it was. After deltas, what is in use of a GPU, and of a KV cache, is added up of its segments."""

@@ -28,8 +28,8 @@ def read_frame(at: datetime, *, tenant: Tenant | None = None) -> Recorded | None
     replay, last = MemoryReplay(bytes(key.payload)), key.at
     changes = MemoryFrame.objects.filter(at__gt=key.at, at__lte=at, whole=False).order_by("at")
     for moment, payload in changes.values_list("at", "payload"):
-        replay.feed(bytes(payload))
-        last = moment
+        if replay.feed(bytes(payload)):  # not of a leader before this one, whose clock was ahead
+            last = moment
     tree = replay.tree()
     if tenant is None:
         return Recorded(last, fitted(tree))

@@ -11,8 +11,8 @@ from gpupool.leases.fencing import Fence, check_fence
 from gpupool.models import Device, DeviceMinute, MemoryFrame
 from gpupool.policies.memory_history import Sample
 
-FRAMES_KEPT: Final = timedelta(minutes=16)
-"""A quarter of an hour, and the keyframe before it."""
+FRAMES_KEPT: Final = timedelta(minutes=18)
+"""A quarter of an hour, and the keyframe before it: a minute of frames, or more where reading takes long."""
 MINUTES_KEPT: Final = timedelta(hours=25)
 
 _FORGET: Final = "UPDATE gpupool_deviceminute SET parts = parts - %s WHERE parts ? %s"

@@ -1,5 +1,6 @@
 """What is kept of a device each minute, and the series of it."""
 
+import struct
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -79,15 +80,32 @@ def test_what_was_recorded_is_put_together_again() -> None:
     assert shares == [pytest.approx(told["kv"], abs=0.001) for told in seen[2].figures.values() if told.get("kv")]
 
 
+def test_deltas_of_another_leader_or_after_a_gap_change_nothing() -> None:
+    trees = [whole(kv=share) for share in (0.1, 0.4, 0.9)]
+    encoder, other = MemoryEncoder(), MemoryEncoder()
+    replay = MemoryReplay(encoder.keyframe(trees[0], epoch=7, seq=1, at=NOON))
+    other.keyframe(trees[1], epoch=6, seq=1, at=NOON)
+    foreign = other.delta(trees[2], epoch=6, seq=2, at=NOON)
+    second, third = (encoder.delta(tree, epoch=7, seq=seq, at=NOON) for seq, tree in ((2, trees[1]), (3, trees[2])))
+    assert foreign is not None
+    assert second is not None
+    assert third is not None
+    assert [replay.feed(foreign), replay.feed(third)] == [False, False]
+    assert replay.tree() == trees[0]
+    assert [replay.feed(second), replay.feed(foreign), replay.feed(third)] == [True, False, True]
+    assert replay.tree().values == trees[2].values
+
+
+HEAD = struct.pack("<BIId", 1, 1, 2, 0.0)
+
+
 @pytest.mark.parametrize("payload", [b"", b"\x01abc", b"\x00not deflate", b"\x02"])
 def test_what_is_no_keyframe_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError, match="no keyframe"):
         MemoryReplay(payload)
 
 
-@pytest.mark.parametrize(
-    "payload", [b"\x00", b"\x01short", b"\x01" + bytes(16) + b"\xff\xff\x7f\x02", b"\x01" + bytes(16) + b"\x81"]
-)
+@pytest.mark.parametrize("payload", [b"\x00", b"\x01short", HEAD + b"\xff\xff\x7f\x02", HEAD + b"\x81"])
 def test_what_is_no_delta_of_it_is_refused(payload: bytes) -> None:
     replay = MemoryReplay(MemoryEncoder().keyframe(whole(), epoch=1, seq=1, at=NOON))
     with pytest.raises(ValueError, match="delta"):

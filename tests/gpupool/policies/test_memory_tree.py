@@ -186,6 +186,7 @@ def test_what_an_engine_tells_of_one_device_or_of_all() -> None:
         claims = [a_claim(one, 50), a_claim(one, 50, on=OTHER_GPU)]
         tree = build_tree(two, claims, {one.instance_id: one}, WHO)
         assert [mib for name, mib in segments(tree) if name == "weights"] == [each * 1024] * 2
+        assert summarise(tree).instances == 1
 
 
 @pytest.mark.shows("U5")

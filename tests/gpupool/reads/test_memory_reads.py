@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -248,6 +249,41 @@ def test_frames_are_read_back_as_they_were_recorded() -> None:
     assert MemoryFrame.objects.filter(whole=True).count() == 3  # another topology
     recorder.record(began + timedelta(minutes=20))
     assert MemoryFrame.objects.count() == 1  # the others are too old
+
+
+def test_a_frame_that_was_not_written_spoils_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    two_tenants(an_online_node(a_device("gpu-0")))
+    began, recorder = timezone.now(), MemoryRecorder(None)
+    Device.objects.update(observed_at=began + timedelta(days=2))
+
+    def away(*_: Any, **__: Any) -> None:
+        raise OperationalError("away")
+
+    for step in range(5):
+        Instance.objects.update(kv_used=0.1 * step)
+        with monkeypatch.context() as broken:
+            if step == 2:
+                broken.setattr("gpupool.controller.memory.record_frame", away)
+                with pytest.raises(OperationalError):
+                    recorder.record(began + timedelta(seconds=5 * step))
+                continue
+            recorder.record(began + timedelta(seconds=5 * step))
+        found = read_frame(began + timedelta(seconds=5 * step))
+        assert found is not None
+        assert found.tree.values == read_tree(now=began).values
+
+
+def test_deltas_of_a_leader_before_whose_clock_is_ahead_are_passed_over() -> None:
+    two_tenants(an_online_node(a_device("gpu-0")))
+    began, old, new = timezone.now(), MemoryRecorder(None), MemoryRecorder(None)
+    Device.objects.update(observed_at=began + timedelta(days=2))
+    for at, recorder, share in ((0, old, 0.1), (12, old, 0.9), (10, new, 0.2), (15, new, 0.3)):
+        Instance.objects.update(kv_used=share)
+        recorder.record(began + timedelta(seconds=at))
+    tree = read_tree(now=began)
+    found = read_frame(began + timedelta(seconds=16))
+    assert found is not None
+    assert found.tree.values == tree.values
 
 
 def test_minutes_are_kept_once_each_and_pruned() -> None:
