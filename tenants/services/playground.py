@@ -35,12 +35,16 @@ def playground_secret(tenant: Tenant, person: User, *, now: datetime, actor: Act
 
     Who may is the caller's to ask, at every question.
     """
-    key = _find(tenant, person)
-    if key is not None and key.expires_at is not None and key.expires_at - LEAST_LEFT > now:
-        secret = _secret(key.pk, key.expires_at)
-        if hmac.compare_digest(digest_secret(secret), key.digest):  # else its expiry, or our own secret, was changed
-            return secret
-    return _open(tenant, person, now=now, actor=actor)
+    return _held(_find(tenant, person), now) or _open(tenant, person, now=now, actor=actor)
+
+
+def _held(key: ApiKey | None, now: datetime) -> str | None:
+    """The secret of a key that is good for one more question; None where it must be made or renewed."""
+    if key is None or key.expires_at is None or key.expires_at - LEAST_LEFT <= now:
+        return None
+    secret = _secret(key.pk, key.expires_at)
+    # Else its expiry was changed by somebody else, or our own secret was.
+    return secret if hmac.compare_digest(digest_secret(secret), key.digest) else None
 
 
 @transaction.atomic
@@ -48,6 +52,8 @@ def _open(tenant: Tenant, person: User, *, now: datetime, actor: Actor) -> str:
     Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)  # of two questions at once one makes the key
     expires_at = (now + LIFE).replace(microsecond=0)
     key = _find(tenant, person, lock=True)
+    if (secret := _held(key, now)) is not None:  # another question was faster: its secret must not be made void
+        return secret
     fresh = key is None
     if key is None:
         key = ApiKey(

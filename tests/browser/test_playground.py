@@ -1,20 +1,24 @@
 """From a key to an answer, and a chat in the playground: Chromium, the real doors, and a real llama.cpp."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import httpx2 as httpx
 import pytest
 
+from bench.rows import attach
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditEvent, TenantRole, UsageRecord
 from tenants.policies.pricing import PriceTag
-from tenants.services import add_member, create_user
+from tenants.services import add_member, create_user, grant_model
 from tenants.services.prices import set_price
 from tests.browser.conftest import DEADLINE_MS
 from tests.browser.walk import log_in
 from tests.dashboard.people import PASSWORD
+from tests.doubles.engine import EngineDouble, Received, Wire
 from tests.house import TestHouse
 from tests.house import house as house
 from tests.waiting import wait_until
@@ -23,11 +27,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 LATER_SECONDS = 20.0
-STOP_AT_THE_FIRST_WORD = """() => new MutationObserver((_, watching) => {
-  if (!document.querySelector(".turn.assistant .turn-text")?.textContent) return;
-  watching.disconnect();
-  document.querySelector('[data-play="stop"]').click();
-}).observe(document.getElementById("play-panes"), { childList: true, subtree: true, characterData: true })"""
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +110,38 @@ def test_a_chat_streams_counts_for_the_tenant_and_leaves_no_secret(portal: TestH
     compile(page.locator("#code-python").inner_text(), "copied", "exec")
 
 
-def test_stop_ends_the_answer_at_the_engine(portal: TestHouse, page: "Page") -> None:
-    page.goto("/t/acme/playground/?model=tiny")
-    page.get_by_label("max_tokens").fill("400")
-    page.evaluate(STOP_AT_THE_FIRST_WORD)  # a model with random weights is faster than a hand
+@pytest.fixture
+def slow(portal: TestHouse) -> Iterator[EngineDouble]:
+    """An engine that says one word and then nothing, behind the model `slow`."""
+
+    async def say_one_word(request: Received, wire: Wire) -> None:
+        await wire.head(200, ("content-type", "text/event-stream"), ("transfer-encoding", "chunked"))
+        chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Once"}}]}
+        await wire.chunk(f"data: {json.dumps(chunk)}\n\n".encode())
+        await wire.stall()
+
+    double = EngineDouble(say_one_word)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(double.__aenter__(), loop).result(10)
+    attach("slow", double.port, engine="vllm")
+    grant_model(portal.tenant, model_pattern="slow", actor=SYSTEM)
+    yield double
+    asyncio.run_coroutine_threadsafe(double.stop(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+def test_stop_ends_the_answer_at_the_engine(portal: TestHouse, slow: EngineDouble, page: "Page") -> None:
+    page.goto("/t/acme/playground/?model=slow")
     page.get_by_label("Your message").fill("Tell me a long story.")
     page.keyboard.press("Enter")
+    page.locator(".turn.assistant .turn-text").get_by_text("Once").wait_for()
+    assert slow.open == 1
+    page.get_by_role("button", name="Stop").click()
     page.locator(".turn-note").get_by_text("Stopped.").wait_for()
-    cancelled = UsageRecord.objects.filter(tenant_id=portal.tenant.pk, outcome="cancelled")
+    wait_until(lambda: slow.open == 0, "the engine is still asked", deadline_seconds=LATER_SECONDS)
+    cancelled = UsageRecord.objects.filter(tenant_id=portal.tenant.pk, model="slow", outcome="cancelled")
     wait_until(cancelled.exists, "the ledger does not say that it was stopped", deadline_seconds=LATER_SECONDS)

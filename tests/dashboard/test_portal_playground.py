@@ -13,6 +13,7 @@ from pytest_django import Settings
 from tenants import services
 from tenants.actor import SYSTEM, user_actor
 from tenants.models import ApiKey, AuditEvent, Tenant, TenantRole, User
+from tenants.services import playground
 from tenants.services.alerts import tell_expiring_keys
 from tenants.services.playground import LEAST_LEFT, LIFE, playground_secret
 from tests.dashboard.people import pool, tenant
@@ -47,6 +48,15 @@ def test_one_key_a_person_whose_secret_is_the_same_for_a_while_and_then_another(
     told = AuditEvent.objects.filter(action="playground.opened", subject_id=key.pk)
     assert [one.after["renewed"] for one in told.order_by("pk")] == [False, True]
     assert {one.actor_id for one in told} == {person("ada").pk}
+
+
+def test_two_questions_at_once_are_asked_with_one_secret(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = secret_of(acme, "ada")
+    found = playground._find
+    looks = iter([None])  # the second looked before the first had made the key
+    monkeypatch.setattr(playground, "_find", lambda *args, **more: next(looks, found(*args, **more)))
+    assert secret_of(acme, "ada") == first
+    assert AuditEvent.objects.filter(action="playground.opened").count() == 1
 
 
 def test_the_secret_is_in_no_table_and_another_installation_would_make_another(
