@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Q
 
 from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
-from gateway.policies.slo import BOUNDS, Kind, place_of
+from gateway.policies.slo import BOUNDS, WINDOWS, Kind, place_of
 
 LATE: Final = timedelta(minutes=30)
 """Requests come into the rollups when they have ended, and by the minute in which they began."""
@@ -86,20 +86,25 @@ SELECT c.id, c.at, c.total, greatest(c.good, 0), coalesce(h.counts, array_fill(0
 def tally_objectives(*, now: datetime) -> int:
     """Bring the tallies of all objectives that are enabled up to `now`; returns how many objectives those are.
 
-    One that is new is counted over its whole window first. A pause of any length is made good.
+    One that is new is counted over its whole window first. A pause of any length is made good. Whoever changes an
+    objective waits meanwhile: else what was counted by the old threshold would stand for the new one.
     """
-    enabled = list(Objective.objects.filter(enabled=True).order_by("pk"))
+    with transaction.atomic():
+        return _tally(now)
+
+
+def _tally(now: datetime) -> int:
+    enabled = list(Objective.objects.select_for_update(of=("self",), no_key=True).filter(enabled=True).order_by("pk"))
     for objective in enabled:
         if objective.tallied_at is None:
-            _count([objective], "hour", since=window_start(objective, now), until=now)
+            _count([objective], "hour", since=_hour(now) - _looked_back(objective.window_days), until=now)
             _count([objective], "minute", since=now - MINUTES_KEPT, until=now)
     known = [objective for objective in enabled if objective.tallied_at is not None]
     if known:
         last = min(objective.tallied_at for objective in known if objective.tallied_at is not None)
         new_hour = _hour(last) < _hour(now)
         since = min(last, now) - (LATE_SPOOLS if new_hour else LATE)
-        longest = max(objective.window_days for objective in known)
-        since = max(since, _hour(now) - timedelta(days=longest))
+        since = max(since, _hour(now) - max(_looked_back(objective.window_days) for objective in known))
         _count(known, "minute", since=max(since, now - MINUTES_KEPT), until=now)
         _count(known, "hour", since=_hour(since), until=now)
         if new_hour:
@@ -113,7 +118,7 @@ def prune_tallies(*, now: datetime) -> None:
     ObjectiveMinute.objects.filter(minute__lt=now - MINUTES_KEPT).delete()
     old = Q()
     for days in Objective.objects.values_list("window_days", flat=True).distinct():
-        old |= Q(objective__window_days=days, hour__lt=now - timedelta(days=days, hours=2))
+        old |= Q(objective__window_days=days, hour__lt=now - _looked_back(days) - timedelta(hours=2))
     if old:
         ObjectiveHour.objects.filter(old).delete()
 
@@ -125,9 +130,9 @@ def forget_tallies(objective: Objective) -> None:
     objective.tallied_at = None
 
 
-def window_start(objective: Objective, now: datetime) -> datetime:
-    """The first moment of the window that ends at `now`: on the whole hour."""
-    return _hour(now - timedelta(days=objective.window_days))
+def _looked_back(window_days: int) -> timedelta:
+    """How far back hours are needed: the longest burn rate looks at more than the shortest windows hold."""
+    return max(timedelta(days=window_days), timedelta(seconds=WINDOWS[-1]))
 
 
 def _hour(moment: datetime) -> datetime:

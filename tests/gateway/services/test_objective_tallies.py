@@ -1,19 +1,23 @@
 """What is counted for objectives, and how they stand by it."""
 
+import threading
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.db import connections, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
-from gateway.policies.slo import HOUR, Counted
+from gateway.policies.slo import DAY, HOUR, Counted
 from gateway.reads.slo import bucket_series, hour_series, minute_series, read_standings
 from gateway.services.objectives import change_objective, create_tier_objectives
 from tenants.actor import SYSTEM
 from tenants.models import Tenant
 from tenants.services import create_tenant
 from tests.gateway.slo_rows import NOW, refusals, tally, traffic, ttft_objective
+from tests.locks import somebody_waits
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -143,6 +147,62 @@ def test_other_thresholds_are_counted_anew(acme: Tenant) -> None:
     assert not ObjectiveHour.objects.exists()
     tally()
     assert read_standings([changed], now=NOW)[objective.pk].attained == 1.0
+
+
+def test_the_longest_burn_rate_looks_at_three_days_also_where_the_window_is_shorter(acme: Tenant) -> None:
+    traffic(acme, since=NOW - timedelta(days=4), until=NOW + timedelta(hours=2), step=timedelta(minutes=10), slow=1)
+    objective = ttft_objective(window_days=1)
+    tally(NOW - timedelta(days=3))
+    tally()
+    tally(NOW + timedelta(hours=2))  # and after old hours went
+    for now in (NOW, NOW + timedelta(hours=2)):
+        standing = read_standings([objective], now=now)[objective.pk]
+        assert standing.counts[3 * DAY].total == 3 * 24 * 60
+    assert standing.window.total == 24 * 60
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_waits_for_the_count_that_is_being_made_and_is_then_counted_anew() -> None:
+    traffic(uuid4(), since=NOW - timedelta(hours=2), until=NOW, slow=5)
+    objective = ttft_objective()
+
+    def change() -> None:
+        try:
+            change_objective(objective.pk, actor=SYSTEM, threshold_seconds=5.0)
+        finally:
+            connections.close_all()
+
+    other = threading.Thread(target=change)
+    with transaction.atomic():
+        tally()
+        other.start()
+        wait_until(somebody_waits, "the change to wait for the count")
+    other.join(20)
+    objective.refresh_from_db()
+    assert (objective.threshold_seconds, objective.tallied_at) == (5.0, None)
+    tally()
+    assert read_standings([objective], now=NOW)[objective.pk].attained == 1.0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_count_waits_for_the_change_that_is_being_made_and_counts_by_it() -> None:
+    traffic(uuid4(), since=NOW - timedelta(hours=2), until=NOW, slow=5)
+    objective = ttft_objective()
+    tally()
+
+    def count() -> None:
+        try:
+            tally()
+        finally:
+            connections.close_all()
+
+    other = threading.Thread(target=count)
+    with transaction.atomic():
+        change_objective(objective.pk, actor=SYSTEM, threshold_seconds=5.0)
+        other.start()
+        wait_until(somebody_waits, "the count to wait for the change")
+    other.join(20)
+    assert read_standings([objective], now=NOW)[objective.pk].attained == 1.0
 
 
 @pytest.mark.shows("R146")
