@@ -132,6 +132,8 @@ class Settled:
         self._queues = _Gathered(queue_seconds.labels(api, model), buckets.QUEUE)
         self._input = tokens.labels(model, "input")
         self._output = tokens.labels(model, "output")
+        for stage in ("forwarded", "refused"):
+            faults.labels(model, stage)  # at 0 before the first one: Prometheus sees no increase in what begins at 1
         self._input_tokens = self._output_tokens = 0
 
     def record(

@@ -17,7 +17,10 @@ _HISTOGRAMS: Final = {
     Kind.QUEUE_WAIT: "gatehouse_request_queue_seconds",
 }
 _SLOW_WINDOW: Final = 6 * HOUR
-"""Longer windows are looked at less often: they read days of samples."""
+"""Windows from here on are looked at less often: they read days of samples."""
+_SLOW_INTERVAL: Final = 2 * MINUTE
+"""Well below the five minutes after which Prometheus forgets a sample: alerts read what these rules wrote last, and
+would end and begin anew where that is gone for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,13 @@ def rules_text(objectives: Iterable[RuleObjective], *, head: str) -> str:
     if not known:
         return "\n".join([*lines[:-1], "groups: []"]) + "\n"
     lines += ["  - name: gatehouse-slo-fast", "    interval: 30s", "    rules:", *fast]
-    lines += ["  - name: gatehouse-slo-slow", "    interval: 5m", "    rules:", *slow, *attained]
+    lines += [
+        "  - name: gatehouse-slo-slow",
+        f"    interval: {window_word(_SLOW_INTERVAL)}",
+        "    rules:",
+        *slow,
+        *attained,
+    ]
     lines += ["  - name: gatehouse-slo-alerts", "    interval: 30s", "    rules:", *alerts]
     return "\n".join(lines) + "\n"
 

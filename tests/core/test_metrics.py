@@ -32,6 +32,7 @@ def test_what_was_counted_is_told() -> None:
     assert _value(text, 'gen_ai_server_request_duration_seconds_count{api="chat",model="counted"}') == 3
     assert _value(text, 'gatehouse_refusals_total{code="rate_limit_exceeded",door="relay"}') >= 1
     assert _value(text, 'gatehouse_faults_total{model="counted",stage="refused"}') == 1
+    assert 'gatehouse_faults_total{model="counted",stage="forwarded"} 0.0' in text  # known before the first one
 
 
 def test_processes_that_share_a_folder_add_up(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The shipped rules, checked by promtool, and evaluated by Prometheus over the same month that the page shows."""
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -54,6 +55,12 @@ def promtool(*arguments: str) -> str:
 
 def test_the_shipped_rules_are_what_the_command_writes() -> None:
     assert (FOLDER / "gatehouse-slo.rules.yml").read_text(encoding="utf-8") == shipped_text()
+
+
+def test_what_alerts_read_is_written_again_before_prometheus_forgets_it() -> None:
+    minutes = [int(word) for word in re.findall(r"interval: (\d+)m$", shipped_text(), re.MULTILINE)]
+    assert minutes
+    assert max(minutes) < 5 / 2  # so that one look may be missed, or take long
 
 
 @needs_promtool
