@@ -9,11 +9,13 @@ from zoneinfo import ZoneInfo
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django_htmx.middleware import HtmxDetails
+from psycopg.errors import QueryCanceled
 
 from dashboard.viewing import CLOSED, Viewing, viewing_in
 from tenants import selectors
@@ -29,7 +31,7 @@ class PortalAccess:
     """What the person behind a request may do in one tenant.
 
     While an operator looks as a member, `user` and `role` are the member's, so that pages show what the member sees;
-    writes are refused before any page hears of them (dashboard.viewing).
+    writes are refused before any page hears of them (dashboard.viewing). A platform role of the member's is not lent.
     """
 
     user: User
@@ -38,8 +40,12 @@ class PortalAccess:
     viewing: Viewing | None = None  # an operator looks as `user`
 
     @property
+    def platform_role(self) -> str:
+        return self.user.active_platform_role if self.viewing is None else ""
+
+    @property
     def standing(self) -> Standing:
-        return Standing(self.user.active_platform_role, self.role)
+        return Standing(self.platform_role, self.role)
 
     def may(self, action: Action, on: Object) -> bool:
         """Whether they may do `action` to the tenant's `on`."""
@@ -48,7 +54,7 @@ class PortalAccess:
         return may(
             action,
             on,
-            platform_role=self.user.active_platform_role,
+            platform_role=self.platform_role,
             tenant_role=self.role,
             suspended=self.tenant.state == TenantState.SUSPENDED,
         )
@@ -110,7 +116,7 @@ def _for_people(view: Callable[..., HttpResponseBase], *, settled: bool = False)
         response: HttpResponseBase
         if request.user.is_authenticated:
             if settled or not lacks_second_factor(signed_in(request)):
-                return view(request, *args, **kwargs)
+                return _in_time(request, view, *args, **kwargs)
             response = redirect("mfa_index")
         else:
             response = redirect_to_login(request.get_full_path())
@@ -119,6 +125,18 @@ def _for_people(view: Callable[..., HttpResponseBase], *, settled: bool = False)
         return response
 
     return guarded
+
+
+def _in_time(
+    request: HttpRequest, view: Callable[..., HttpResponseBase], *args: object, **kwargs: object
+) -> HttpResponseBase:
+    """The page, or one that says that the database took too long: asking for less then helps, and nothing is broken."""
+    try:
+        return view(request, *args, **kwargs)
+    except OperationalError as error:
+        if not isinstance(error.__cause__, QueryCanceled):
+            raise
+    return render(request, "too_slow.html", status=503)
 
 
 def console_page(
@@ -143,13 +161,15 @@ def portal_page(
 ) -> Callable[..., HttpResponseBase]:
     """For members of the tenant in the address and for platform roles; times are shown in the tenant's zone.
 
-    Who looks as a member reaches what that member reaches, and no more.
+    Who looks as a member of a tenant reaches that tenant alone: the audit log of no other one says that they looked.
     """
 
     @wraps(view)
     def guarded(request: HttpRequest, /, slug: str, *args: Rest.args, **kwargs: Rest.kwargs) -> HttpResponseBase:
         viewing = viewing_in(request)
         user = signed_in(request) if viewing is None else viewing.member
+        if viewing is not None and slug != viewing.tenant.slug:
+            raise Http404
         try:
             tenant = selectors.get_tenant_for(user, slug)
         except Tenant.DoesNotExist as error:

@@ -56,6 +56,9 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
     access, viewing = portal_of(request), viewing_in(request)
     if viewing is not None and access is not None:
         user = viewing.member
+        tenants = [viewing.tenant]
+    elif access is not None:
+        tenants = list(selectors.list_tenants_for(user)[:SWITCHER_LIMIT])
     if access is not None:
         return {
             "shell": Shell(
@@ -68,10 +71,10 @@ def shell(request: HttpRequest) -> dict[str, Shell]:
                     active_keys=_short_count(selectors.count_usable_keys(access.tenant, at_most=COUNT_LIMIT + 1)),
                 ),
                 tenant=access.tenant,
-                tenants=list(selectors.list_tenants_for(user)[:SWITCHER_LIMIT]),
+                tenants=tenants,
                 user_name=str(user),
                 role=f"{access.tenant.name} · {labels.word('role', access.role)}" if access.role else platform_role,
-                may_read_platform=user.may_read_platform,
+                may_read_platform=user.may_read_platform and viewing is None,
                 viewing=viewing,
                 strings=script_strings(),
             )

@@ -1,8 +1,9 @@
 """Looking at the portal as one of a tenant's members does: an operator's session borrows their eyes, never their hands.
 
-The session says whose; every request reads anew whether that may still be. While it lasts the operator sees what the
-member sees and nothing else (the console is closed), and whatever would change something is refused, in pages and in
-the control API alike. Stored conversations and personal data stay closed: no platform role reads those.
+The session says whose; every request reads anew whether that may still be. While it lasts pages show what the member
+sees of this one tenant (the console and other tenants are closed), and whatever would change something is refused, in
+pages and in the control API alike. Stored conversations and personal data stay closed: no platform role reads those.
+Reads of the control API stay the operator's own, which are no more than theirs without it.
 """
 
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ def may_view_as(user: User) -> bool:
 
 
 def viewing_of(user: User, session: Mapping[str, Any], *, now: datetime) -> Viewing | None:
-    """What a session says, if it may still be. None without any; One query at most."""
+    """What a session says, if it may still be. None without any; one query at most."""
     return viewings_of({"": (user, session.get(SESSION_KEY))}, now=now).get("")
 
 

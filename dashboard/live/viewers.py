@@ -34,9 +34,9 @@ class Ended:
 
 
 def read_viewers(session_keys: Collection[str]) -> Mapping[str, Viewer | Ended]:
-    """What each session's person may do now. At most six queries; asks the rows, not what was seen at connect.
+    """What each session's person may do now. At most five queries; asks the rows, not what was seen at connect.
 
-    Who looks as a member watches what that member may, and nothing else.
+    Who looks as a member watches what that member may of the tenant in question, and nothing else.
     """
     users_of = _users_of_sessions(session_keys)
     users = {
@@ -64,16 +64,13 @@ def read_viewers(session_keys: Collection[str]) -> Mapping[str, Viewer | Ended]:
             )
     said = {key: (users[claim.user_id], claim.view_as) for key, claim in users_of.items() if claim.user_id in users}
     viewings = viewings_of(said, now=timezone.now())
-    members = {str(one.member.pk): one.member for one in viewings.values()}
-    roles, suspended = _memberships(members) if members else ({}, {})
     for key, viewing in viewings.items():
         if isinstance(viewers.get(key), Viewer):
-            member = str(viewing.member.pk)
+            slug = viewing.tenant.slug
             viewers[key] = Viewer(
                 user_id=viewing.member.pk,
-                platform_role=viewing.member.active_platform_role,
-                roles=roles[member],
-                suspended=frozenset(suspended[member]),
+                roles={slug: viewing.membership.role},
+                suspended=frozenset([slug] if viewing.tenant.state == TenantState.SUSPENDED else []),
             )
     return viewers
 

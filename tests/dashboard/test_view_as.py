@@ -10,9 +10,12 @@ from django.utils import timezone
 from dashboard.live.base import Viewer
 from dashboard.live.feeds.audit import AuditFeed
 from dashboard.live.viewers import read_viewers
+from dashboard.models import Export
 from dashboard.viewing import SESSION_KEY
+from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditEvent, Membership, Tenant, TenantRole, User
 from tenants.policies.roles import Object
+from tenants.services import create_api_key
 from tests.dashboard.people import person, tenant
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +63,45 @@ def test_the_console_and_other_tenants_are_closed(client: Client, acme: Tenant) 
     assert closed.status_code == 403
     assert 'action="/view-as/end/"' in closed.content.decode()
     assert client.get("/").headers["Location"] == "/t/acme/"
+
+
+def test_other_tenants_of_the_member_stay_closed_for_they_are_not_told_of_it(client: Client, acme: Tenant) -> None:
+    tenant("bank", ben=TenantRole.OWNER)
+    look_as(client, "ben")
+    assert client.get("/t/bank/").status_code == 404
+    assert [one.slug for one in client.get("/t/acme/").context["shell"].tenants] == ["acme"]
+    key = Session.objects.get().session_key
+    viewer = read_viewers([key])[key]
+    assert isinstance(viewer, Viewer)
+    assert viewer.roles == {"acme": "viewer"}
+
+
+def test_a_members_platform_role_is_not_lent(client: Client, acme: Tenant) -> None:
+    User.objects.filter(email="ben@example.com").update(platform_role="superuser", is_superuser=True, is_staff=True)
+    tenant("bank")
+    look_as(client, "ben")
+    seen = client.get("/t/acme/")
+    access = seen.context["access"]
+    assert not access.may("view", Object.TENANT_AUDIT)  # a superuser's, not a viewer's
+    assert not access.standing.may_give("viewer")
+    assert not seen.context["shell"].may_read_platform
+    assert client.get("/t/bank/").status_code == 404
+    assert client.get("/console/people/").status_code == 403
+    key = Session.objects.get().session_key
+    viewer = read_viewers([key])[key]
+    assert isinstance(viewer, Viewer)
+    assert not viewer.reads_platform
+
+
+def test_no_export_is_asked_for_with_borrowed_eyes(
+    client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_api_key(acme, name="one", actor=SYSTEM)
+    look_as(client, "ada")
+    assert client.get("/t/acme/keys/?format=csv").status_code == 200
+    monkeypatch.setattr("dashboard.tables.sheet.CSV_LIMIT", 0)
+    assert client.get("/t/acme/keys/?format=csv").status_code == 403
+    assert not Export.objects.exists()
 
 
 def test_nothing_can_be_changed_meanwhile(client: Client, acme: Tenant) -> None:
