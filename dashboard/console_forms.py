@@ -98,10 +98,13 @@ def amount_in_units(form: forms.Form, field: str, metric: str) -> int | None:
 
 
 def amount_as_said(amount: int, metric: str) -> str:
-    """What AmountField shows of an amount in units."""
+    """What AmountField shows of an amount in units, in as many places as it takes: bytes may be rounded."""
     if metric == Metric.MONEY:
         return f"{Decimal(amount) / 1_000_000:f}"
-    return f"{Decimal(amount) / _GIB:f}" if metric == Metric.GPU_MEMORY else str(amount)
+    if metric != Metric.GPU_MEMORY:
+        return str(amount)
+    text = f"{Decimal(amount) / _GIB:.6f}"
+    return text.rstrip("0").rstrip(".")
 
 
 class LimitForm(forms.Form):

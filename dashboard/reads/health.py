@@ -22,6 +22,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
 
 from core.tasks import BATCH_MARK
+from dashboard.reads.process_settings import without_password
 from gateway.api.runtime import installed_runtime
 from gateway.relay.limiting import layout
 from gpupool.leases.base import StoreUnavailable
@@ -168,7 +169,7 @@ def read_valkey(role: str, url: str | None) -> Valkey:
         with _client(url) as client:
             info = client.info()
     except _ERRORS as error:
-        return Valkey(role, configured=True, error=f"{type(error).__name__}: {str(error)[:160]}")
+        return Valkey(role, configured=True, error=f"{type(error).__name__}: {without_password(str(error))[:160]}")
     return Valkey(
         role,
         configured=True,
@@ -268,7 +269,7 @@ def _asked(names: Sequence[str], *, kind: str) -> LeaseStore:
     try:
         return LeaseStore(kind, None, async_to_sync(ask)())
     except (StoreUnavailable, OSError, RuntimeError) as error:
-        return LeaseStore(kind, None, [Leader(name, None) for name in names], error=str(error)[:200])
+        return LeaseStore(kind, None, [Leader(name, None) for name in names], error=without_password(str(error))[:200])
 
 
 def read_processes(now: datetime) -> Processes:

@@ -61,7 +61,8 @@ def _matches(search: str) -> Q:
     if not dots:
         start, dots, end = search.partition("...")
     if dots:
-        return Q(prefix__startswith=start[:16], last_four=end[-4:])
+        shown = Q(prefix__startswith=start[:16]) if start else Q()
+        return shown & Q(last_four=end[-4:]) if end else shown
     # As ids, which the planner looks up: a join would compare every key's tenant with the words.
     owners = Tenant.objects.filter(Q(slug__icontains=search) | Q(name__icontains=search))
     ids = list(owners.values_list("pk", flat=True)[:_MOST_TENANTS])

@@ -2,17 +2,22 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from django.conf import settings
 
 from core.env import SettingsError, read_file
 
 MASK: Final = "•••"
+# Up to the last @ before a space: a password may hold a / or an @ that nobody has written as %2F or %40.
+_IN_USER: Final = re.compile(r"(://[^\s:/?#@]*:)\S*@")
+_IN_QUERY: Final = re.compile(
+    r"([?&;](?:[\w-]*(?:password|passwd|secret|token|api_?key|signature))=)[^\s&;#]+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +76,7 @@ def _said(value: Any) -> str:
 
 
 def without_password(text: str) -> str:
-    """An address with its password masked; anything else as it is."""
-    if "://" not in text or "@" not in text:
+    """Text with the passwords of the addresses in it masked, those in their queries too; anything else as it is."""
+    if "://" not in text:
         return text
-    try:
-        parts = urlsplit(text)
-        _user, _, host = parts.netloc.rpartition("@")
-    except ValueError:
-        return MASK
-    name = parts.username or ""
-    return parts._replace(netloc=f"{name}:{MASK}@{host}" if parts.password else f"{name}@{host}").geturl()
+    return _IN_QUERY.sub(rf"\1{MASK}", _IN_USER.sub(rf"\1{MASK}@", text))

@@ -524,6 +524,10 @@ def test_settings_are_told_with_their_source_and_no_secret(
         ("redis://host:1/0", "redis://host:1/0"),
         ("http://user@host/x", "http://user@host/x"),
         ("plain@text", "plain@text"),
+        ("postgres://user:pa/ss@word@host/x", "postgres://user:•••@host/x"),
+        ("redis://:pass@host:1/0", "redis://:•••@host:1/0"),
+        ("Error 111 connecting to redis://u:p@host.", "Error 111 connecting to redis://u:•••@host."),
+        ("https://host/x?db=1&sslpassword=hush&api_key=k#f", "https://host/x?db=1&sslpassword=•••&api_key=•••#f"),
     ],
 )
 def test_passwords_in_addresses_are_masked(url: str, told: str) -> None:

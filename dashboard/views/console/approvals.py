@@ -18,6 +18,7 @@ from dashboard.console_forms import DecisionForm, amount_in_units
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
 from dashboard.reads.limits import with_use
+from dashboard.sheets import posted
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gateway.services.capacity_impact import impact_of
@@ -96,7 +97,7 @@ def one(request: HttpRequest, request_id: UUID) -> HttpResponse:
     asked = _find(Filtered(facets=(_ANY, _ANY))).filter(pk=request_id).first()
     if asked is None:
         raise Http404
-    form = DecisionForm(request.POST or None)
+    form = DecisionForm(posted(request))
     status = 200
     if request.method == "POST":
         actor = require(request, Action.CREATE, Object.DECISION)

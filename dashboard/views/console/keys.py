@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -16,7 +16,7 @@ from dashboard.access import console_page
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text, tenant_slug
 from dashboard.reads.keys import KEY_STATES, find_keys, state_of
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from tenants import services
@@ -84,6 +84,6 @@ def revoke(request: HttpRequest, key_id: UUID) -> HttpResponse:
             _("The key “%(name)s” is revoked and listed as leaked.") if leaked else _("The key “%(name)s” is revoked.")
         )
         messages.success(request, said % {"name": key.name})
-        return redirect("console-keys")
+        return leave(request, "console-keys")
     frame = {"title": _("Keys"), "back": reverse("console-keys"), "key": key}
     return sheet(request, "console/_key_revoke.html", frame)

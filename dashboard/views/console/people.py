@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -20,7 +20,7 @@ from dashboard.access import console_page, signed_in
 from dashboard.console_forms import NewPersonForm, PlatformRoleForm, RoleMappingForm
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from tenants import services
@@ -128,7 +128,7 @@ def one(request: HttpRequest, user_id: UUID) -> HttpResponse:
 def create(request: HttpRequest) -> HttpResponse:
     """Someone who works for the platform, and the link with which they come in, told once."""
     actor = require(request, Action.CREATE, Object.PERSON)
-    form = NewPersonForm(request.POST or None)
+    form = NewPersonForm(posted(request))
     status = 200
     if request.method == "POST":
         status = 422
@@ -149,7 +149,7 @@ def role(request: HttpRequest, user_id: UUID) -> HttpResponse:
     """Another platform role; a change ends their sessions."""
     actor = require(request, Action.CHANGE, Object.PERSON)
     person = _person(user_id)
-    form = PlatformRoleForm(request.POST or None, initial={"platform_role": person.platform_role})
+    form = PlatformRoleForm(posted(request), initial={"platform_role": person.platform_role})
     status = 200
     if request.method == "POST":
         status = 422
@@ -158,7 +158,7 @@ def role(request: HttpRequest, user_id: UUID) -> HttpResponse:
             lambda: services.change_person(user_id, platform_role=form.cleaned_data["platform_role"], actor=actor),
         ):
             messages.success(request, _("The role of %(name)s is changed.") % {"name": person})
-            return redirect("console-person", user_id)
+            return leave(request, "console-person", user_id)
     return sheet(request, "console/_person_role.html", {**_of(person), "form": form}, status=status)
 
 
@@ -178,7 +178,7 @@ def activity(request: HttpRequest, user_id: UUID, to: str) -> HttpResponse:
         else:
             said = _("%(name)s may log in again.") if to == "on" else _("%(name)s is deactivated.")
             messages.success(request, said % {"name": person})
-        return redirect("console-person", user_id)
+        return leave(request, "console-person", user_id)
     return sheet(request, "console/_person_activity.html", {**_of(person), "to": to})
 
 
@@ -191,7 +191,7 @@ def second_factor(request: HttpRequest, user_id: UUID) -> HttpResponse:
     if request.method == "POST":
         services.reset_second_factor(user_id, actor=actor)
         messages.success(request, _("The second factor of %(name)s is reset.") % {"name": person})
-        return redirect("console-person", user_id)
+        return leave(request, "console-person", user_id)
     tokens = AccessToken.objects.filter(user=person).count()
     return sheet(request, "console/_person_factor.html", {**_of(person), "tokens": tokens})
 
@@ -208,7 +208,7 @@ def token(request: HttpRequest, user_id: UUID, token_id: UUID) -> HttpResponse:
     if request.method == "POST":
         services.delete_access_token(found.pk, actor=actor)
         messages.success(request, _("The token “%(name)s” is revoked.") % {"name": found.name})
-        return redirect("console-person", user_id)
+        return leave(request, "console-person", user_id)
     return sheet(request, "console/_person_token.html", {**_of(person), "token": found})
 
 
@@ -217,13 +217,13 @@ def token(request: HttpRequest, user_id: UUID, token_id: UUID) -> HttpResponse:
 def map_role(request: HttpRequest) -> HttpResponse:
     """A role that a claim stands for, from each person's next log-in on."""
     actor = require(request, Action.CREATE, Object.PERSON)
-    form = RoleMappingForm(request.POST or None)
+    form = RoleMappingForm(posted(request))
     status = 200
     if request.method == "POST":
         status = 422
         if form.is_valid() and _tried(form, lambda: services.create_role_mapping(actor=actor, **form.cleaned_data)):
             messages.success(request, _("The mapping counts from each person's next log-in on."))
-            return redirect("console-people")
+            return leave(request, "console-people")
     return sheet(request, "console/_mapping_new.html", {**_frame(), "form": form}, status=status)
 
 
@@ -238,7 +238,7 @@ def unmap_role(request: HttpRequest, mapping_id: UUID) -> HttpResponse:
     if request.method == "POST":
         services.delete_role_mapping(mapping_id, actor=actor)
         messages.success(request, _("The mapping is gone."))
-        return redirect("console-people")
+        return leave(request, "console-people")
     return sheet(request, "console/_mapping_delete.html", {**_frame(), "mapping": mapping})
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -19,7 +19,7 @@ from dashboard.access import console_page
 from dashboard.console_forms import PriceForm
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool.models import ModelVersion
@@ -73,6 +73,15 @@ TABLE: Final = Table(
         Column(key="actions", hidden_label=gettext_lazy("Actions")),
     ),
 )
+CSV_TABLE: Final = Table(
+    name=TABLE.name,
+    sort=TABLE.sort,
+    columns=(
+        *TABLE.columns,
+        Column(key="id", value=lambda row: row.pk),
+        Column(key="version_id", value=lambda row: row.version_id),
+    ),
+)
 _WHEN: Final = (
     ("current", gettext_lazy("In effect")),
     ("ahead", gettext_lazy("To come")),
@@ -100,7 +109,7 @@ def page(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     rows = _find(filtered, now)
     if is_csv(request):
-        return csv_response(TABLE, request, rows)
+        return csv_response(CSV_TABLE, request, rows)
     found = read_page(TABLE, request, rows)
     return render(
         request,
@@ -153,7 +162,7 @@ def _rows(prices: Any, now: datetime, *, may_withdraw: bool) -> list[Row]:
 def create(request: HttpRequest) -> HttpResponse:
     """The form; requests that begin from then on cost that."""
     actor = require(request, Action.CREATE, Object.PRICE)
-    form = PriceForm(request.POST or None)
+    form = PriceForm(posted(request))
     status = 200
     if request.method == "POST":
         status = 422
@@ -171,7 +180,7 @@ def create(request: HttpRequest) -> HttpResponse:
                 form.add_error("effective_from", str(error))
             else:
                 messages.success(request, _("The price is in the book."))
-                return redirect("console-prices")
+                return leave(request, "console-prices")
     return sheet(request, "console/_price_new.html", {**_frame(), "form": form}, status=status)
 
 
@@ -190,7 +199,7 @@ def withdraw(request: HttpRequest, price_id: UUID) -> HttpResponse:
             messages.error(request, _("The price is or was in effect, and bills name it: set another one instead."))
         else:
             messages.success(request, _("The price is taken back."))
-        return redirect("console-prices")
+        return leave(request, "console-prices")
     return sheet(request, "console/_price_withdraw.html", {**_frame(), "price": price})
 
 

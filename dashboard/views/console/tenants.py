@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Final
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -18,7 +19,7 @@ from dashboard.console_forms import TenantForm, TierForm
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
 from dashboard.reads.tenancy import read_tenant, tenant_table
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from dashboard.viewing import may_view_as
@@ -115,22 +116,23 @@ def one(request: HttpRequest, slug: str) -> HttpResponse:
 def create(request: HttpRequest) -> HttpResponse:
     """The form; then the new tenant's page."""
     actor = require(request, Action.CREATE, Object.NEW_TENANT)
-    form = TenantForm(request.POST or None, initial={"time_zone": str(timezone.get_current_timezone())})
+    form = TenantForm(posted(request), initial={"time_zone": str(timezone.get_current_timezone())})
     status = 200
     if request.method == "POST":
         status = 422
         if form.is_valid():
             values = form.cleaned_data
             try:
-                tenant = services.create_tenant(
-                    slug=values["slug"],
-                    name=values["name"],
-                    sla_tier=values["sla_tier"],
-                    time_zone=values["time_zone"],
-                    actor=actor,
-                )
-                if values["parent"]:
-                    set_parent(tenant.pk, values["parent"].pk, actor=actor)
+                with transaction.atomic():  # where it cannot be put under its parent it is not made either
+                    tenant = services.create_tenant(
+                        slug=values["slug"],
+                        name=values["name"],
+                        sla_tier=values["sla_tier"],
+                        time_zone=values["time_zone"],
+                        actor=actor,
+                    )
+                    if values["parent"]:
+                        set_parent(tenant.pk, values["parent"].pk, actor=actor)
             except services.InvalidInput as error:
                 form.add_error(error.field if error.field in form.fields else None, error.message)
             except services.Conflict as error:
@@ -139,7 +141,7 @@ def create(request: HttpRequest) -> HttpResponse:
                 messages.success(
                     request, _("%(name)s is made. Grant it models, and invite its people.") % {"name": tenant.name}
                 )
-                return redirect("console-tenant", tenant.slug)
+                return leave(request, "console-tenant", tenant.slug)
     frame = {"title": _("Tenants"), "back": reverse("console-tenants"), "form": form}
     return sheet(request, "console/_tenant_new.html", frame, status=status)
 
@@ -160,7 +162,7 @@ def state(request: HttpRequest, slug: str, to: str) -> HttpResponse:
         else:
             said = _("%(name)s is suspended.") if to == TenantState.SUSPENDED else _("%(name)s serves again.")
             messages.success(request, said % {"name": tenant.name})
-        return redirect("console-tenant", slug)
+        return leave(request, "console-tenant", slug)
     now = timezone.now()
     keys = ApiKey.objects.filter(tenant=tenant, revoked_at__isnull=True).exclude(expires_at__lte=now)
     context = {**_frame(tenant), "to": to, "keys": keys.count(), "departments": tenant.children.count()}
@@ -173,12 +175,12 @@ def tier(request: HttpRequest, slug: str) -> HttpResponse:
     """Shows what each tier means; then changes it."""
     actor = require(request, Action.CHANGE, Object.SUSPENSION)  # the operators' to change, not the tenant's own
     tenant = _tenant(slug)
-    form = TierForm(request.POST or None, initial={"sla_tier": tenant.sla_tier})
+    form = TierForm(posted(request), initial={"sla_tier": tenant.sla_tier})
     if request.method == "POST" and form.is_valid():
         change_tenant(tenant.pk, sla_tier=form.cleaned_data["sla_tier"], actor=actor)
         word = labels.word("tier", form.cleaned_data["sla_tier"])
         messages.success(request, _("%(name)s is of the tier %(tier)s.") % {"name": tenant.name, "tier": word})
-        return redirect("console-tenant", slug)
+        return leave(request, "console-tenant", slug)
     tiers = [(value, objectives_of(value)) for value in labels.SLA_TIERS]
     context = {**_frame(tenant), "form": form, "tiers": tiers}
     return sheet(request, "console/_tenant_tier.html", context, status=422 if request.method == "POST" else 200)

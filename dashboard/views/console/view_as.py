@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard import viewing
 from dashboard.access import console_page, people_page, signed_in
-from dashboard.sheets import sheet
+from dashboard.sheets import leave, sheet
 from tenants.models import Membership, Tenant
 from tenants.reads.people import list_members
 from tenants.services import Conflict
@@ -43,7 +43,7 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
     except Conflict:
         told = _("This person is deactivated and sees nothing.")
         return sheet(request, "console/_view_as.html", {**frame, "error": told}, status=422)
-    return redirect("portal-home", slug)
+    return leave(request, "portal-home", slug)
 
 
 @people_page
