@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 from typing import Final
 
+from gpupool.policies.log_text import clean_line
+
 LARGEST_LOG_BYTES: Final = 16 * 1024 * 1024
 _ERROR: Final = re.compile(r"\b(error|failed|cannot|unable|killed)\b", re.IGNORECASE)
-_CONTROL: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_QUOTED_BYTES: Final = 8192
 
 
 def make_room(path: Path, *, largest_bytes: int = LARGEST_LOG_BYTES) -> int:
@@ -46,14 +48,17 @@ def trim(path: Path, *, largest_bytes: int = LARGEST_LOG_BYTES) -> None:
 def telling_line(path: Path, *, since: int = 0, longest: int = 200) -> str:
     """The line that best says why an engine ended: the first of its last lines that speaks of an error, else the last.
 
-    Only what was written after byte `since` counts. Control characters are taken out; empty when there is nothing.
+    Only what was written after byte `since` counts. Without control characters and secrets; empty where there is nothing.
     """
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(min(since, end), end - 8192))
-            text = file.read().decode("utf-8", errors="replace")
+            begin = max(min(since, end), end - _QUOTED_BYTES)
+            file.seek(begin)
+            text = file.read(_QUOTED_BYTES).decode("utf-8", errors="replace")
     except OSError:
         return ""
-    lines = [clean for line in text.splitlines() if (clean := _CONTROL.sub("", line).strip())][-20:]
+    if begin > since:
+        text = text.partition("\n")[2]  # the first line is part of one: half a secret does not look like one
+    lines = [clean for line in text.splitlines()[-40:] if (clean := clean_line(line).strip())][-20:]
     return next((line for line in lines if _ERROR.search(line)), lines[-1] if lines else "")[:longest]

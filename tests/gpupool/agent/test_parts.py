@@ -260,6 +260,8 @@ def test_the_line_that_says_why_is_found(tmp_path: Path) -> None:
     log.write_text("old error\nloading\nbye\n")
     assert telling_line(log, since=begin) == "bye"
     assert telling_line(log, since=10_000) == ""
+    log.write_text("x" * 9000 + " api_key=s3cretvalue\n\x1b[31merror: no such key: api_key='s3cretvalue'\n")
+    assert telling_line(log) == "error: no such key: api_key='[hidden]'"
     assert telling_line(tmp_path / "none") == ""
 
 

@@ -1,5 +1,7 @@
 """What people see of a log: its end, without what terminals obey and without secrets."""
 
+import time
+
 import pytest
 
 from gpupool.policies.log_text import (
@@ -53,6 +55,15 @@ def test_nothing_is_left_that_a_terminal_or_a_page_would_obey(line: str, seen: s
         ("pulling https://bot:hunter22@registry.example/x", "hunter22"),
         ("password: correct-horse", "correct-horse"),
         ("AWS AKIAABCDEFGHIJKLMNOP", "AKIAABCDEFGHIJKLMNOP"),
+        ("non-default args: {'api_key': ['s3cretvalue'], 'port': 8000}", "s3cretvalue"),
+        ("headers: [(b'x-api-key', b's3cretvalue')]", "s3cretvalue"),
+        ("password: 12345678", "12345678"),
+        ("password='a,b;c-secret' host=db", "c-secret"),
+        ("Authorization: Digest s3cret,value", "s3cret"),
+        ("Cookie: a=b; sessionid=s3cretvalue", "s3cretvalue"),
+        ("redis://:pa@ss@host:6379/0", "ss@host"),
+        ("cloning https://s3cret-token@registry.example/x", "s3cret-token"),
+        ("GET /x?X-Amz-Signature=s3cretvalue&y=1", "s3cretvalue"),
         ("jwt eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abc-def", "eyJzdWIiOiIxMjM0"),
     ],
 )
@@ -60,6 +71,27 @@ def test_secrets_are_hidden(line: str, secret: str) -> None:
     hidden = hide_secrets(line)
     assert secret not in hidden
     assert HIDDEN in hidden
+
+
+@pytest.mark.parametrize("piece", ["a-", "--", "api-", "sk-", "token ", "a://b:", "eyJaaaaaaaa.", "\x1b]", "\x1b[0"])
+def test_a_line_without_end_takes_no_time(piece: str) -> None:
+    """Engines, and nodes, could else hold up whoever reads their logs."""
+    began = time.process_time()
+    last_lines("\n".join([piece * (LARGEST_TEXT // len(piece) // 4)] * 4))
+    assert time.process_time() - began < 0.5
+
+
+def test_a_secret_that_a_line_is_cut_in_is_not_shown_in_half() -> None:
+    line = "password=s3cretvalue " * 90
+    for length in range(1900, 2100, 7):
+        assert "s3c" not in clean_line("x" * (length - 1890) + " " + line + "password=s3cretvalue" + "y" * 500)
+
+
+def test_a_private_key_is_hidden_with_all_of_its_lines() -> None:
+    body = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"] * 3
+    key = ["-----BEGIN RSA PRIVATE KEY-----", *body, "-----END RSA PRIVATE KEY-----"]
+    assert last_lines("\n".join(["before", *key, "after"])).text == f"before\n{HIDDEN}\nafter"
+    assert last_lines("\n".join([*body, key[-1], "after"])).text == f"{HIDDEN}\nafter"
 
 
 @pytest.mark.parametrize(
