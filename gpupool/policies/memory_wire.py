@@ -6,18 +6,21 @@ docs/wire.md says both byte by byte; the browser's decoder is in static/js/flame
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from gpupool.policies.memory_tree import MIB, MemoryTree, TreeNode
+from gpupool.policies.memory_view import gpus_of
 
 VERSION: Final = "gpumem.v1"
 KEYFRAME: Final = b"\x00"
 DELTA: Final = b"\x01"
 FINEST: Final = 200
 """A change of less than a 200th of a segment is not sent."""
+LONGEST_HOLD: Final = timedelta(seconds=5)
+"""A GPU that other instances are on now waits so long, at most, for the keyframe that says which."""
 FIGURES: Final = ("reserved", "used", "schedulable", "kv")
 
 _HEAD: Final = struct.Struct("<IId")
@@ -79,22 +82,65 @@ def _milliseconds(at: datetime) -> int:
 
 
 class MemoryEncoder:
-    """Of one scope: remembers what was sent of it."""
+    """Of one scope: remembers what was sent of it.
 
-    def __init__(self) -> None:
+    In a large pool something changes its state all the time, and each would take a keyframe. With `bytes_per_second`,
+    keyframes for that are no more than so many a second: GPUs whose nodes changed stay as they were until the next.
+    """
+
+    def __init__(self, *, bytes_per_second: int = 0) -> None:
+        self._bytes_per_second = bytes_per_second
         self._nodes: tuple[TreeNode, ...] | None = None
         self._sent: list[int] = []
+        self._began: datetime | None = None
+        self._hold = timedelta(0)
+        self._shapes: dict[str, tuple[int, _Shape]] = {}
 
     def keyframe(self, tree: MemoryTree, *, epoch: int, seq: int, at: datetime) -> bytes:
         """All of it."""
-        self._nodes, self._sent = tree.nodes, list(tree.values)
-        return pack_frame(frame_of(tree, epoch=epoch, seq=seq, at=at))
+        self._nodes, self._sent, self._shapes = tree.nodes, list(tree.values), {}
+        payload = pack_frame(frame_of(tree, epoch=epoch, seq=seq, at=at))
+        if self._bytes_per_second:
+            self._began = at
+            self._hold = min(LONGEST_HOLD, timedelta(seconds=len(payload) // self._bytes_per_second))
+        return payload
 
     def delta(self, tree: MemoryTree, *, epoch: int, seq: int, at: datetime) -> bytes | None:
         """What has changed; None where the tree has other nodes now, which takes a keyframe."""
+        values: Sequence[int] = tree.values
         if tree.nodes != self._nodes:
-            return None
-        return pack_changes(self._sent, tree.values, epoch=epoch, seq=seq, at=at)
+            if self._began is None or not timedelta(0) <= at - self._began < self._hold:
+                return None
+            values = self._held(tree)
+        return pack_changes(self._sent, values, epoch=epoch, seq=seq, at=at)
+
+    def _held(self, tree: MemoryTree) -> list[int]:
+        """As viewers may be told before they have the new nodes: GPUs of the same shape as now, others as sent."""
+        if not self._shapes:
+            assert self._nodes is not None
+            self._shapes = _shapes(self._nodes)
+        values = list(self._sent)
+        for key, (first, shape) in _shapes(tree.nodes).items():
+            before = self._shapes.get(key)
+            if before is not None and before[1] == shape:
+                count = sum(kind == "segment" for kind, _, _ in shape)
+                values[before[0] : before[0] + count] = tree.values[first : first + count]
+        return values
+
+
+_Shape = list[tuple[str, str, object]]
+
+
+def _shapes(nodes: Sequence[TreeNode]) -> dict[str, tuple[int, _Shape]]:
+    """Of each GPU the ordinal of its first segment, and what is below it, whatever else is said of that."""
+    whole = MemoryTree("", "", tuple(nodes), ())
+    return {
+        nodes[gpu.at][2]: (
+            gpu.first,
+            [(nodes[at][1], nodes[at][2], nodes[at][4] if nodes[at][1] == "segment" else None) for at in gpu.nodes],
+        )
+        for gpu in gpus_of(whole)
+    }
 
 
 class MemoryReplay:

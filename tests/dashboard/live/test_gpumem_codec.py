@@ -1,6 +1,7 @@
 """Memory trees on the wire: what a page adds up is what there is, within half a percent of each segment."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from dashboard.live.gpumem_codec import GpumemEncoder
 from gpupool.policies.memory_tree import MemoryTree, TreeNode
+from gpupool.policies.memory_view import gpus_of
+from gpupool.policies.memory_wire import MemoryEncoder
 from tests.dashboard.live.gpumem_decoder import Decoder
 from tests.dashboard.live.memory_examples import MovingFleet, payloads
 
@@ -78,6 +81,73 @@ def test_figures_come_with_the_nodes_of_a_keyframe() -> None:
     assert page.frame["nodes"][1][4] == {"size": 300_000, "used": 5}
     assert page.frame["simulated"] == "some"
     assert encoder.delta(plain, epoch=1, seq=1, at=NOW) is not None  # figures are no topology
+
+
+def with_state(tree: MemoryTree, number: int, state: str) -> MemoryTree:
+    """One instance of it in another state."""
+    nodes = list(tree.nodes)
+    at = [at for at, node in enumerate(nodes) if node[1] == "instance"][number]
+    nodes[at] = (*nodes[at][:4], {**nodes[at][4], "state": state})
+    return replace(tree, nodes=tuple(nodes))
+
+
+def without_gpu(tree: MemoryTree, number: int) -> MemoryTree:
+    """One GPU has nothing on it any longer."""
+    gpu = list(gpus_of(tree))[number]
+    first, count = gpu.nodes[0], len(gpu.nodes) - 1
+    segments = sum(tree.nodes[at][1] == "segment" for at in gpu.nodes)
+    moved = [(node[0] - count if node[0] > first else node[0], *node[1:]) for node in tree.nodes[gpu.nodes[-1] + 1 :]]
+    nodes = (*tree.nodes[:first], (gpu.at, "segment", "", "", {"seg": "free"}), *moved)
+    values = (*tree.values[: gpu.first], 81_079, *tree.values[gpu.first + segments :])
+    return MemoryTree(tree.scope, tree.simulated, nodes, values, {})
+
+
+def test_states_that_change_all_the_time_cost_a_large_pool_no_keyframe_a_second() -> None:
+    fleet, encoder, page, epoch = MovingFleet(64), MemoryEncoder(bytes_per_second=4_000), Decoder(), 1
+    payload = encoder.keyframe(fleet.tree(), epoch=epoch, seq=1, at=NOW)
+    page.feed(payload)
+    seq, keyframes, behind = 1, 0, 0
+    for second in range(1, 21):
+        fleet.step()
+        state = with_state(fleet.tree(), second, "draining")
+        seq, at = seq + 1, NOW + timedelta(seconds=second)
+        delta = encoder.delta(state, epoch=epoch, seq=seq, at=at)
+        if delta is None:
+            keyframes, epoch, seq, behind = keyframes + 1, epoch + 1, 1, 0
+            page.feed(encoder.keyframe(state, epoch=epoch, seq=seq, at=at))
+        else:
+            behind += 1
+            page.feed(delta)
+        assert near(page.values, state.values)  # figures are those of now, whatever the state's word is
+        assert behind < 5
+    assert (page.missed, len(payload) // 4_000) == (0, 4)
+    assert keyframes == 20 // 4
+
+
+def test_a_pool_of_64_gpus_is_told_of_another_state_at_once() -> None:
+    fleet, encoder = MovingFleet(64), GpumemEncoder()
+    encoder.keyframe(fleet.tree(), epoch=1, seq=1, at=NOW)
+    changed = with_state(fleet.tree(), 3, "draining")
+    assert encoder.delta(changed, epoch=1, seq=2, at=NOW + timedelta(seconds=1)) is None
+
+
+def test_a_gpu_with_other_instances_stays_as_it_was_until_the_keyframe() -> None:
+    fleet, encoder, page = MovingFleet(64), MemoryEncoder(bytes_per_second=4_000), Decoder()
+    before = fleet.tree()
+    page.feed(encoder.keyframe(before, epoch=1, seq=1, at=NOW))
+    fleet.step()
+    whole, fewer = fleet.tree(), without_gpu(fleet.tree(), 3)
+    assert sum(fewer.values) == sum(whole.values)
+    delta = encoder.delta(fewer, epoch=1, seq=2, at=NOW + timedelta(seconds=1))
+    assert delta is not None
+    page.feed(delta)
+    for number, gpu in enumerate(gpus_of(whole)):
+        segments = slice(gpu.first, gpu.first + sum(whole.nodes[at][1] == "segment" for at in gpu.nodes))
+        shown, real = page.values[segments], (before if number == 3 else whole).values[segments]
+        assert near(shown, real)
+    assert encoder.delta(fewer, epoch=1, seq=3, at=NOW + timedelta(seconds=6)) is None
+    page.feed(encoder.keyframe(fewer, epoch=2, seq=1, at=NOW + timedelta(seconds=6)))
+    assert page.values == list(fewer.values)
 
 
 @pytest.mark.parametrize(
