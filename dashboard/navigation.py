@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from tenants.models import Tenant
 
@@ -43,7 +44,7 @@ def console_groups(*, view_name: str, superuser: bool) -> list[Group]:
             (_("Nodes"), "server-2", "console-nodes"),
             (_("Instances"), "cube", "console-instances"),
             (_("Service levels"), "target", "console-slo"),
-            (_("Requests"), "list-details", "console-requests"),
+            (pgettext("page", "Requests"), "list-details", "console-requests"),
         ),
         group(
             _("Models"),
@@ -86,7 +87,7 @@ def portal_groups(tenant: Tenant, *, view_name: str, active_keys: str) -> list[G
         (_("API keys"), "key", "portal-keys"),
         (_("Models"), "box", "portal-models"),
         (_("Playground"), "message-chatbot", "portal-playground"),
-        (_("Requests"), "list-details", "portal-requests"),
+        (pgettext("page", "Requests"), "list-details", "portal-requests"),
     )
     return [
         Group(build.title, [replace(item, count=active_keys) if item.icon == "key" else item for item in build.items]),
