@@ -6,6 +6,7 @@ docs/wire.md says both byte by byte; the browser's decoder is in static/js/flame
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -90,25 +91,31 @@ class MemoryEncoder:
 
     def __init__(self, *, bytes_per_second: int = 0) -> None:
         self._bytes_per_second = bytes_per_second
-        self._nodes: tuple[TreeNode, ...] | None = None
+        self._last = MemoryTree("", "", (), ())
         self._sent: list[int] = []
+        self._epoch: int | None = None
         self._began: datetime | None = None
         self._hold = timedelta(0)
         self._shapes: dict[str, tuple[int, _Shape]] = {}
 
     def keyframe(self, tree: MemoryTree, *, epoch: int, seq: int, at: datetime) -> bytes:
-        """All of it."""
-        self._nodes, self._sent, self._shapes = tree.nodes, list(tree.values), {}
+        """All of it; where the epoch stays, of the nodes that it began with: the next delta asks for another."""
+        held = epoch == self._epoch and tree.nodes != self._last.nodes
+        if held:
+            tree = replace(self._last, values=tuple(self._held(tree)))
+        self._last, self._sent, self._epoch = tree, list(tree.values), epoch
         payload = pack_frame(frame_of(tree, epoch=epoch, seq=seq, at=at))
-        if self._bytes_per_second:
+        if not held:
+            self._shapes = {}
             self._began = at
-            self._hold = min(LONGEST_HOLD, timedelta(seconds=len(payload) // self._bytes_per_second))
+            if self._bytes_per_second:
+                self._hold = min(LONGEST_HOLD, timedelta(seconds=len(payload) // self._bytes_per_second))
         return payload
 
     def delta(self, tree: MemoryTree, *, epoch: int, seq: int, at: datetime) -> bytes | None:
         """What has changed; None where the tree has other nodes now, which takes a keyframe."""
         values: Sequence[int] = tree.values
-        if tree.nodes != self._nodes:
+        if tree.nodes != self._last.nodes:
             if self._began is None or not timedelta(0) <= at - self._began < self._hold:
                 return None
             values = self._held(tree)
@@ -117,8 +124,7 @@ class MemoryEncoder:
     def _held(self, tree: MemoryTree) -> list[int]:
         """As viewers may be told before they have the new nodes: GPUs of the same shape as now, others as sent."""
         if not self._shapes:
-            assert self._nodes is not None
-            self._shapes = _shapes(self._nodes)
+            self._shapes = _shapes(self._last.nodes)
         values = list(self._sent)
         for key, (first, shape) in _shapes(tree.nodes).items():
             before = self._shapes.get(key)

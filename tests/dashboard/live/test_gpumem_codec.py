@@ -73,6 +73,18 @@ def test_another_topology_takes_a_keyframe() -> None:
     assert page.frame["nodes"][1] == [0, "gpu", "one", "gpu-0", {"size": 300_000}]
 
 
+def test_a_keyframe_that_is_due_keeps_the_nodes_of_its_epoch() -> None:
+    """Pages take one of the same epoch for the same nodes, and keep what they drew of them."""
+    encoder, page = GpumemEncoder(), Decoder()
+    first, other = tree([1, 2]), tree([7, 2], label="gpu-1")
+    page.feed(encoder.keyframe(first, epoch=1, seq=1, at=NOW))
+    page.feed(encoder.keyframe(other, epoch=1, seq=2, at=NOW + timedelta(seconds=30)))
+    assert (page.frame["nodes"][1][3], page.values) == ("gpu-0", [7, 2])
+    assert encoder.delta(other, epoch=1, seq=3, at=NOW + timedelta(seconds=31)) is None
+    page.feed(encoder.keyframe(other, epoch=2, seq=1, at=NOW + timedelta(seconds=31)))
+    assert (page.frame["nodes"][1][3], page.values) == ("gpu-1", [7, 2])
+
+
 def test_figures_come_with_the_nodes_of_a_keyframe() -> None:
     page, plain = Decoder(), tree([5])
     moving = MemoryTree("cluster", "some", plain.nodes, plain.values, {1: {"used": 5}})
