@@ -142,6 +142,8 @@ class Publisher:
             scope.encoder, scope.keyframe_due = scope.feed.encoder(), 0.0
             if not self.stopped:
                 self._offer(topic, scope, Frame(self._fence, scope.epoch, scope.seq, trouble, trouble=True))
+            if not scope.encoder.whole:  # a new encoder does not know what the old one's epoch was of
+                scope.epoch, scope.seq = self._new_epoch(), 0
         ended = self._clock.monotonic()
         pause = max(scope.feed.period_seconds, 2 * (ended - begun))  # never more than half of the thread's time
         pause = min(pause * 2 ** min(scope.failures, 5), max(_LONGEST_PAUSE_SECONDS, pause))

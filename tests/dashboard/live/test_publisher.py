@@ -174,6 +174,18 @@ def test_trouble_is_told_and_outlived(error: Callable[[], Exception], code: str)
     ]
 
 
+def test_after_a_trouble_the_epoch_is_another() -> None:
+    """What was there before may have changed meanwhile, and pages take the same epoch for the same topology."""
+    board, clock = FakeBoard(TOPIC), ManualClock()
+    publisher = publisher_of(board, CountFeed(period_seconds=1, fail=failing(2, error=Gone)), clock=clock)
+    for _ in range(6):
+        publisher.round()
+        clock.advance(5)
+    keys = [frame.epoch for frame in board.frames if frame.key]
+    assert len(keys) == 2
+    assert keys[0] < keys[1]
+
+
 def test_a_feed_that_fails_is_asked_less_often_and_others_go_on() -> None:
     board, clock = FakeBoard(TOPIC, Topic("other", "")), ManualClock()
     bad, good = CountFeed(period_seconds=1, fail=failing(*range(99), error=Gone)), CountFeed(period_seconds=1)
