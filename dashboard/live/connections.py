@@ -16,6 +16,8 @@ from dashboard.live.ring import Position, Ring
 from dashboard.live.topics import Topic
 
 _MOST_ANSWERS: Final = 64
+UNKNOWN_STANDING: Final = "unknown_standing"
+"""Why a socket ends when nobody can say whether its viewer may still watch: its page may try again."""
 
 
 @dataclass(slots=True, eq=False)

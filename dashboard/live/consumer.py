@@ -13,7 +13,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from dashboard.live.connections import Connection, message
+from dashboard.live.connections import UNKNOWN_STANDING, Connection, message
 from dashboard.live.hub import shared_hub
 from dashboard.live.topics import LONGEST_SCOPE, Topic
 from dashboard.live.viewers import Ended
@@ -29,6 +29,7 @@ _MOST_SUBSCRIPTIONS: Final = 16
 _MOST_MESSAGES: Final = 120  # in each stretch
 _STRETCH_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 30.0
+UNREAD: Final = "unread"
 
 
 class _Subscribe(msgspec.Struct, tag_field="op", tag="subscribe"):
@@ -59,7 +60,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         try:
             viewer = await shared_hub().admit(key)
-        except (DatabaseError, InterfaceError):
+        except (DatabaseError, InterfaceError, TimeoutError):
             await self.accept()
             await self.close(_CLOSE_AGAIN)
             return
@@ -67,6 +68,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close()
             return
         await self.accept()
+        if not shared_hub().has_room(key):
+            await self.close(_CLOSE_AGAIN)
+            return
         self._connection = Connection(key, viewer)
         shared_hub().join(self._connection)
         self._writer = asyncio.create_task(self._write(self._connection), name="live-writer")
@@ -133,15 +137,19 @@ class LiveConsumer(AsyncWebsocketConsumer):
                         else:
                             await self.send(bytes_data=payload)
         except TimeoutError:
-            await self.close(_CLOSE_AGAIN)  # it reads nothing
-            return
+            connection.end(UNREAD)
         shared_hub().leave(connection)
-        await self.close(CLOSE_DENIED, connection.ended)
+        again = connection.ended in (UNKNOWN_STANDING, UNREAD)
+        await self.close(_CLOSE_AGAIN if again else CLOSE_DENIED, connection.ended)
 
     async def _hang_up(self, code: int) -> None:
-        """Nothing may be sent behind a close."""
+        """Nothing may be sent behind a close, nor what the page said meanwhile be heard."""
+        if self._connection is not None:
+            self._connection.end("hung_up")
+            shared_hub().leave(self._connection)
         if self._writer is not None:
             self._writer.cancel()
+            await asyncio.gather(self._writer, return_exceptions=True)
         await self.close(code)
 
 

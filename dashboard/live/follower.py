@@ -151,7 +151,12 @@ class Follower:
     def _load_soon(self, client: Any, topic: Topic, *, at_once: bool = False) -> None:
         if topic in self._loading and not self._loading[topic].done():
             return
-        self._loading[topic] = asyncio.create_task(self._load_from(client, topic, at_once=at_once))
+        loading = self._loading[topic] = asyncio.create_task(self._load_from(client, topic, at_once=at_once))
+        loading.add_done_callback(lambda done: self._forget_loading(topic, done))
+
+    def _forget_loading(self, topic: Topic, done: "asyncio.Task[None]") -> None:
+        if self._loading.get(topic) is done:
+            del self._loading[topic]
 
     async def _load_from(self, client: Any, topic: Topic, *, at_once: bool) -> None:
         if not at_once:

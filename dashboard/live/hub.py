@@ -15,7 +15,7 @@ from django.conf import settings
 from core import bus
 from dashboard.live.base import Feed, Viewer, tenant_of
 from dashboard.live.board import Board, LocalBoard, ValkeyBoard
-from dashboard.live.connections import Connection, Subscription, Watched
+from dashboard.live.connections import UNKNOWN_STANDING, Connection, Subscription, Watched
 from dashboard.live.follower import Follower
 from dashboard.live.leader import Leader
 from dashboard.live.people import RECHECK_SECONDS, People
@@ -29,6 +29,7 @@ from gpupool.leases.default import shared_store
 LINGER_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 1.0
 _RESTART_SECONDS: Final = 1.0
+_MOST_OF_A_SESSION: Final = 256
 _FORGET_SECONDS: Final = 20.0
 """A ring that takes nothing for so long, though frames come, is behind a store that was set back: it starts anew."""
 
@@ -58,6 +59,7 @@ class Hub:
         self._people = People(
             lambda: {connection.session_key for connection in self._connections},
             self._told_people,
+            self._blind,
             recheck_seconds=recheck_seconds,
         )
         self._follower: Follower | None = None
@@ -66,8 +68,13 @@ class Hub:
     # Sockets
 
     async def admit(self, session_key: str) -> Viewer | Ended:
-        """Who is behind a session. Raises DatabaseError or InterfaceError."""
+        """Who is behind a session. Raises DatabaseError, InterfaceError or TimeoutError."""
         return await self._people.admit(session_key)
+
+    def has_room(self, session_key: str) -> bool:
+        """Whether the session may have one socket more."""
+        held = sum(connection.session_key == session_key for connection in self._connections)
+        return held < _MOST_OF_A_SESSION
 
     def join(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -124,7 +131,7 @@ class Hub:
                 self._show_news(watched)
             case Taken.GAP:
                 self._reread(watched)
-            case Taken.OLD if frame.fence < (watched.ring.position or (0,))[0]:
+            case Taken.OLD if self._is_behind(watched, frame):
                 self._reread(watched)
 
     def load(self, topic: Topic, keyframe: Frame | None, deltas: list[Frame]) -> None:
@@ -137,6 +144,11 @@ class Hub:
         watched.trouble = ""
         watched.news_at = self._loop.time()
         watched.wake_viewers()
+
+    def _is_behind(self, watched: Watched, frame: Frame) -> bool:
+        """Whether what is old comes from another order than ours, and not just a second time."""
+        fence = watched.ring.position[0] if watched.ring.position is not None else 0
+        return frame.fence < fence or self._loop.time() - watched.news_at > _FORGET_SECONDS
 
     def _reread(self, watched: Watched) -> None:
         if self._loop.time() - watched.news_at > _FORGET_SECONDS:
@@ -166,6 +178,11 @@ class Hub:
                     watched = subscription.watched
                     if not may_watch(watched.feed, viewer, watched.topic.scope):
                         connection.end(why_denied(viewer, watched.topic.scope))
+
+    def _blind(self) -> None:
+        """Nobody knows who may watch any longer: pages come back once somebody does."""
+        for connection in self._connections:
+            connection.end(UNKNOWN_STANDING)
 
     # Running
 

@@ -5,6 +5,7 @@ with: each process publishes to itself.
 """
 
 import asyncio
+import itertools
 import os
 import socket
 from collections.abc import Callable
@@ -27,6 +28,9 @@ _NAME: Final = "live"
 _RETRY_SECONDS: Final = 2.0
 
 log = structlog.get_logger(__name__)
+_terms: Final = itertools.count(1)
+"""Of a process that publishes to itself: what an earlier term wrote is old to a later one, whatever the clock says."""
+
 _thread: Final = ThreadPoolExecutor(1, thread_name_prefix="live-publisher")
 """One thread and so one database connection, whatever is watched and by however many."""
 
@@ -58,7 +62,7 @@ class Leader:
 
     async def _run(self) -> None:
         if self._store is None:
-            await self._publish(0)
+            await self._publish(next(_terms))
             return
         identity = f"{socket.gethostname()}:{os.getpid()}"
         lease = LeaderLease(self._store(), name=_NAME, identity=identity, ttl_seconds=TTL_SECONDS, clock=self._clock)
@@ -66,6 +70,8 @@ class Leader:
 
     async def _lead(self, fence: Fence) -> None:
         await self._publish(fence.revision)
+        # Superseded, though the lease is ours: a store that was set back. It would be won again at once.
+        await asyncio.sleep(_RETRY_SECONDS)
 
     async def _publish(self, fence: int) -> None:
         """Until it is superseded or cancelled: then not even what the thread has read already goes out."""

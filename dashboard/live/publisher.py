@@ -30,6 +30,7 @@ _KEPT_SECONDS: Final = 5.0
 """How old a frame may be, at most, that a new viewer begins with."""
 
 _MOST_TOPICS: Final = 500
+"""Beyond that the thread would be late with all of them; those that are left out are told so."""
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +69,7 @@ class Publisher:
         self._stopped = threading.Event()
         self._next_epoch = int(clock.now().timestamp())
         self._blind = False
+        self._crowded_due = 0.0
 
     def stop(self) -> None:
         """Nothing is published from now on, not even what has been read already. From any thread."""
@@ -82,7 +84,10 @@ class Publisher:
         close_old_connections()
         try:
             topics = self._board.watched()
-            self._follow(sorted(topics)[:_MOST_TOPICS])
+            # Those that are read already first: whoever comes late takes nothing away from others.
+            wanted = sorted(topics, key=lambda topic: (topic not in self._scopes, topic))
+            self._follow(wanted[:_MOST_TOPICS])
+            self._tell_crowded(wanted[_MOST_TOPICS:])
             self._blind = False
         except BoardUnavailable as error:
             if not self._blind:
@@ -95,9 +100,11 @@ class Publisher:
                 continue
             try:
                 self._publish(topic, scope)
-            except BoardUnavailable:
+            except BoardUnavailable as error:
+                # It may answer and yet take nothing, when its memory is full: that must not be tried without a pause.
+                log.warning("live_board_refuses", error=str(error))
                 self._want_keyframes()
-                break
+                return LOOK_SECONDS * 2
         now = self._clock.monotonic()
         return max(0.0, min([LOOK_SECONDS, *(scope.due - now for scope in self._scopes.values())]))
 
@@ -109,6 +116,20 @@ class Publisher:
             feed = self._feed_named(topic.channel)
             if topic not in self._scopes and feed is not None:
                 self._scopes[topic] = _Watched(feed, feed.encoder(), self._new_epoch())
+
+    def _tell_crowded(self, topics: list[Topic]) -> None:
+        """Their pages would take silence for a socket that is dead, and open another."""
+        now = self._clock.monotonic()
+        if not topics or now < self._crowded_due:
+            return
+        self._crowded_due = now + _LONGEST_PAUSE_SECONDS
+        log.warning("live_topics_left_out", topics=len(topics))
+        for topic in topics[:_MOST_TOPICS]:
+            if self.stopped:
+                return
+            frame = Frame(self._fence, 0, 0, "crowded", trouble=True)
+            if self._board.publish(topic, frame, kept_seconds=_KEPT_SECONDS) is Published.SUPERSEDED:
+                self.stop()
 
     def _new_epoch(self) -> int:
         """Unlike any before it, also those of leaders before this one; fits 32 bits until 2106."""

@@ -67,7 +67,9 @@ class FleetEncoder:
 def _node_of(scope: str) -> UUID | None:
     if not scope.startswith(_NODE):
         return None
+    text = scope.removeprefix(_NODE)
     try:
-        return UUID(scope.removeprefix(_NODE))
+        node_id = UUID(text)
     except ValueError:
         return None
+    return node_id if str(node_id) == text else None  # one spelling, so that it is read once

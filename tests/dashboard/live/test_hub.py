@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import itertools
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from os import kill
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 import redis
 from django.conf import settings
 
+from core.clock import SystemClock
 from core.embedded.valkey import ValkeyServer
 from dashboard.live import follower, leader, publisher
 from dashboard.live.base import Payload, Viewer
@@ -213,6 +216,44 @@ async def test_a_gap_is_filled_from_what_the_leader_keeps(hubs: Hubs, monkeypatc
     monkeypatch.setattr(hub._follower, "_take", lossy)
     await page.until(lambda number: number >= page.keyframes + 20)
     assert page.keyframes == 1  # the ring had what was lost
+
+
+async def test_a_later_term_is_news_to_viewers_though_the_clock_went_back(
+    feed: CountFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "_RETRY_SECONDS", 0.05)
+    async with contextlib.aclosing(Hubs(feed, None)) as alone:
+        page = Page(alone.hub()).watch()
+        await page.until(lambda number: number >= 3)
+        run, failed = publisher.Publisher.round, iter([True])
+
+        def fail_once(self: publisher.Publisher) -> float:
+            if next(failed, False):
+                monkeypatch.setattr(SystemClock, "now", lambda _: datetime(2001, 1, 1, tzinfo=UTC))
+                raise KeyError("a mistake of ours")
+            return run(self)
+
+        monkeypatch.setattr(publisher.Publisher, "round", fail_once)
+        await page.until(lambda _: page.keyframes == 2)
+
+
+async def test_a_superseded_leader_waits_before_it_leads_again(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[float] = []
+    loop, again = asyncio.get_running_loop(), asyncio.Event()
+
+    def superseded(self: publisher.Publisher) -> float:
+        rounds.append(time.monotonic())
+        if len(rounds) == 2:
+            loop.call_soon_threadsafe(again.set)
+        self.stop()
+        return 0.0
+
+    monkeypatch.setattr(publisher.Publisher, "round", superseded)
+    monkeypatch.setattr(leader, "_RETRY_SECONDS", 0.5)
+    Page(hubs.hub()).watch()
+    async with asyncio.timeout(DEADLINE):
+        await again.wait()
+    assert rounds[1] - rounds[0] >= 0.5
 
 
 async def test_without_valkey_a_process_publishes_to_itself(feed: CountFeed) -> None:

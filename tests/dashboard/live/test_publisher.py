@@ -114,6 +114,40 @@ def test_after_the_board_was_away_everyone_gets_a_keyframe() -> None:
     assert [frame.key for frame in board.frames] == [True, True]
 
 
+def test_a_board_that_answers_and_takes_nothing_is_not_tried_without_a_pause() -> None:
+    class FullBoard(FakeBoard):
+        def publish(self, topic: Topic, frame: Frame, *, kept_seconds: float) -> Published:
+            raise BoardUnavailable("OOM command not allowed")
+
+    feed = CountFeed(period_seconds=1)
+    assert publisher_of(FullBoard(TOPIC, Topic("count", "b")), feed).round() > 0
+    assert feed.reads == 1
+
+
+def test_topics_beyond_what_one_thread_reads_are_told_so_and_take_nothing_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dashboard.live.publisher._MOST_TOPICS", 2)
+    board, clock, feed = FakeBoard(TOPIC, Topic("count", "m")), ManualClock(), CountFeed(period_seconds=1)
+    publisher = publisher_of(board, feed, clock=clock)
+    publisher.round()
+    assert len(board.frames) == 2
+    board.topics |= {Topic("audit", "a"), Topic("count", "a")}
+    for _ in range(24):  # six seconds
+        clock.advance(0.25)
+        publisher.round()
+    told = [frame.payload for frame in board.frames if frame.trouble]
+    assert told == ["crowded"] * 4  # each of both twice: pages give a silent socket up after ten seconds
+    assert len({frame.epoch for frame in board.frames if not frame.trouble}) == 2  # those from before go on
+    board.topics.discard(TOPIC)
+    publisher.round()
+    assert len({frame.epoch for frame in board.frames if not frame.trouble}) == 2  # the unknown channel moved up
+    board.topics = {Topic("count", "a")}
+    clock.advance(1)
+    publisher.round()
+    assert board.frames[-1].key
+
+
 def test_a_superseded_publisher_stops() -> None:
     board = FakeBoard(TOPIC)
     publisher = publisher_of(board, CountFeed())

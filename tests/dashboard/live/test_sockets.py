@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from channels.db import database_sync_to_async
 from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
 from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
@@ -138,6 +139,42 @@ async def test_what_is_no_message_is_answered_and_hurts_nothing(text: str) -> No
         assert (await page.frame())["ch"] == "fleet"
 
 
+async def test_a_session_that_cannot_be_one_spoils_nobody_elses_handshake() -> None:
+    good = await operator_key()
+    keys = ['"aaaaaaaa\\000"', good, "a" * 4000, "%00" * 12]
+
+    async def accepted(key: str) -> bool:
+        async with socket(key) as page:
+            return page.accepted
+
+    assert await asyncio.gather(*map(accepted, keys)) == [False, True, False, False]
+
+
+async def test_nothing_that_was_said_behind_an_abuse_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with socket(await operator_key()) as page:
+        for _ in range(3):
+            await page.say_text("x" * 5000)
+        await page.subscribe("fleet")
+        assert (await page.closed())[0] == 1009
+        assert await page.nothing()  # a second close would be an error of ours
+        assert not shared_hub()._connections
+
+
+async def test_sockets_of_one_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.live.hub._MOST_OF_A_SESSION", 2)
+    key = await operator_key()
+    async with socket(key), socket(key), socket(key) as third:
+        assert await third.closed() == (1013, "")
+
+
+@pytest.mark.parametrize("channel", ["fleet", "gpumem"])
+async def test_a_node_is_read_under_one_spelling(channel: str) -> None:
+    async with socket(await operator_key()) as page:
+        for text in ("{0}", "urn:uuid:{0}", "{{{0}}}"):
+            await page.subscribe(channel, "node:" + text.format("0190A0B0-0000-7000-8000-00000000000A"))
+            assert (await page.told("error"))["code"] == "role"
+
+
 async def test_huge_and_binary_messages_close_the_socket() -> None:
     key = await operator_key()
     async with socket(key) as page:
@@ -246,6 +283,59 @@ async def test_lost_right_is_noticed_after_the_database_was_away(monkeypatch: py
             await page.frame()  # it goes on meanwhile
         await database_sync_to_async(lambda: User.objects.update(platform_role=""))()
         assert await page.closed() == (CLOSE_DENIED, "role")
+
+
+async def test_sockets_end_when_nobody_can_say_for_long_who_may_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.live.people.BLIND_SECONDS", 0.3)
+    hub_with(OwnersFeed(), recheck_seconds=0.05)
+    key = await operator_key()
+    asked, answered = threading.Event(), threading.Event()
+
+    def hang(_: object) -> None:
+        asked.set()
+        answered.wait(DEADLINE)
+        raise OperationalError("the database is away")
+
+    async with socket(key) as page:
+        await page.subscribe("owners")
+        await page.frame()
+        with monkeypatch.context() as patch:
+            patch.setattr("dashboard.live.people.read_viewers", hang)
+            try:
+                await asyncio.to_thread(asked.wait, DEADLINE)
+                assert (await page.closed())[0] == 1013  # the page tries again
+            finally:
+                answered.set()
+
+
+async def test_a_mistake_in_a_look_up_leaves_no_handshake_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = hub_with(OwnersFeed())
+    key = await operator_key()
+
+    def fail(_: object) -> None:
+        raise KeyError("x")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dashboard.live.people.read_viewers", fail)
+        with pytest.raises(KeyError):
+            await asyncio.wait_for(hub.admit(key), DEADLINE)
+    async with socket(key) as page:
+        assert page.accepted
+
+
+async def test_sessions_that_are_pruned_are_no_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    hints: list[str] = []
+    monkeypatch.setattr("core.bus.hint", lambda section, _: hints.append(section))
+
+    def prune() -> None:
+        Session.objects.filter(session_key=session_of(None)).update(expire_date=timezone.now())
+        Session.objects.create(session_key="b" * 32, session_data="", expire_date=timezone.now())
+        SessionStore.clear_expired()
+        assert not hints
+        SessionStore(session_of(None)).flush()
+
+    await database_sync_to_async(prune)()
+    assert hints == ["people"]
 
 
 async def test_a_page_whose_handshake_is_refused_can_ask_why(client: Client) -> None:
