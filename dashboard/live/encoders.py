@@ -94,10 +94,12 @@ class TailEncoder:
 
     whole: bool = True
 
-    def __init__(self, channel: str, version: str) -> None:
+    def __init__(self, channel: str, version: str, *, most: int) -> None:
+        """`most` is how many rows a state has at most."""
         self._channel = channel
         self._version = version
-        self._known: dict[str, None] = {}
+        self._most = most
+        self._known: dict[str, None] | None = None
 
     def keyframe(self, state: object, *, epoch: int, seq: int, at: datetime) -> Payload:
         rows = _tail(state).rows
@@ -110,14 +112,17 @@ class TailEncoder:
         rows = _tail(state).rows
         if self._missed(rows):
             return None
-        more = [row for key, row in rows if key not in self._known]
+        more = [row for key, row in rows if key not in (self._known or {})]
         self._remember(rows)
         body = _encoder.encode({"more": more})
         return envelope(self._channel, self._version, epoch=epoch, seq=seq, at=at, body=body)
 
     def _missed(self, rows: Sequence[tuple[str, Any]]) -> bool:
-        """Whether more rows came than fit: none of those that viewers have is still among the newest."""
-        return bool(self._known) and bool(rows) and not any(key in self._known for key, _ in rows)
+        """Whether more rows may have come than fit: none of those that viewers have is still among the newest."""
+        known = self._known
+        if known is None or not rows:
+            return False
+        return not any(key in known for key, _ in rows) if known else len(rows) >= self._most
 
     def _remember(self, rows: Sequence[tuple[str, Any]]) -> None:
         self._known = {key: None for key, _ in rows}

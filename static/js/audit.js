@@ -1,5 +1,6 @@
 // The audit log as it happens: rows come over the `audit` channel while somebody follows.
 import { live, showState } from "./live.js";
+import { Tail, gapRow } from "./tail.js";
 import { words } from "./words.js";
 
 const MOST_ROWS = 100;
@@ -10,6 +11,7 @@ const frame = tail.querySelector("[data-rows]");
 const body = frame.querySelector("tbody");
 const clock = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium", hourCycle: "h23", timeZone: words.zone });
 let off = null;
+let told = new Tail();
 
 function cell(text, sub, href) {
   const td = document.createElement("td");
@@ -42,8 +44,9 @@ function add(row) {
 }
 
 function onFrame(message) {
-  if (message.rows) body.replaceChildren();
-  for (const row of message.rows ?? message.more ?? []) add(row);
+  const { fresh, gap } = told.take(message);
+  if (gap && body.children.length) body.prepend(gapRow(frame.querySelectorAll("thead th").length));
+  for (const row of fresh) add(row);
   while (body.children.length > MOST_ROWS) body.lastElementChild.remove();
 }
 
@@ -62,6 +65,7 @@ button.addEventListener("click", () => {
   else {
     off();
     off = null;
+    told = new Tail();
     body.replaceChildren();
   }
 });

@@ -1,5 +1,6 @@
 // The live tail of the request log: newer requests come in above those that the server rendered, by the same filters.
 import { live, showState } from "./live.js";
+import { Tail, gapRow } from "./tail.js";
 import { words } from "./words.js";
 
 const wanted = JSON.parse(document.getElementById("tail-wanted").textContent);
@@ -18,7 +19,7 @@ const OUTCOMES = {
 
 let body = document.getElementById("request-rows");
 let off = null;
-const known = new Set();
+const tail = new Tail();
 
 const number = new Intl.NumberFormat("en");
 const moment = new Intl.DateTimeFormat("en-GB", {
@@ -98,23 +99,17 @@ function build(row) {
   return made;
 }
 
-function take(rows) {
-  for (const row of rows) {
-    if (known.has(row.id)) continue;
-    known.add(row.id);
-    if (isWanted(row)) body.prepend(build(row));
-  }
-  while (body.children.length > MOST_ROWS) body.lastElementChild.remove();
-}
-
 function onFrame(frame) {
-  if (frame.more) return take(frame.more);
-  if (!known.size) {
+  if (!tail.began) {
     // Those of the first frame that the server has rendered are there already.
     const shown = new Set([...body.querySelectorAll("a.main")].map((link) => link.getAttribute("href")));
-    for (const row of frame.rows) if (shown.has(wanted.address.replace(/0{8}-0{4}-0{4}-0{4}-0{12}/, row.id))) known.add(row.id);
+    const addressOf = (row) => wanted.address.replace(/0{8}-0{4}-0{4}-0{4}-0{12}/, row.id);
+    tail.skip(frame.rows.filter((row) => shown.has(addressOf(row))).map((row) => row.id));
   }
-  return take(frame.rows);
+  const { fresh, gap } = tail.take(frame);
+  if (gap) body.prepend(gapRow(template.content.firstElementChild.children.length));
+  for (const row of fresh) if (isWanted(row)) body.prepend(build(row));
+  while (body.children.length > MOST_ROWS) body.lastElementChild.remove();
 }
 
 function turn(on) {

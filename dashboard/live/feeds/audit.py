@@ -40,4 +40,4 @@ class AuditFeed:
 
     def encoder(self) -> Encoder:
         """What came since; rows never change."""
-        return TailEncoder("audit", "audit.v1")
+        return TailEncoder("audit", "audit.v1", most=NEWEST)

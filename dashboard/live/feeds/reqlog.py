@@ -70,7 +70,7 @@ class ReqlogFeed:
 
     def encoder(self) -> Encoder:
         """Rows that are there never change."""
-        return TailEncoder("reqlog", "reqlog.v1")
+        return TailEncoder("reqlog", "reqlog.v1", most=NEWEST)
 
 
 def _told(line: Line) -> Told:

@@ -28,7 +28,7 @@ def test_a_state_is_sent_whole_and_then_only_when_it_changed() -> None:
 
 
 def test_tails_say_when_rows_may_be_missing() -> None:
-    encoder = TailEncoder("audit", "audit.v1")
+    encoder = TailEncoder("audit", "audit.v1", most=2)
     first = read(encoder.keyframe(Tail([("a", 1), ("b", 2)]), epoch=1, seq=1, at=AT))
     assert (first["rows"], first["gap"]) == ([1, 2], False)
     assert read(encoder.delta(Tail([("b", 2), ("c", 3)]), epoch=1, seq=2, at=AT))["more"] == [3]
@@ -39,14 +39,22 @@ def test_tails_say_when_rows_may_be_missing() -> None:
 
 
 def test_a_tail_that_begins_empty_grows() -> None:
-    encoder = TailEncoder("audit", "audit.v1")
+    encoder = TailEncoder("audit", "audit.v1", most=2)
     assert read(encoder.keyframe(Tail([]), epoch=1, seq=1, at=AT))["rows"] == []
     assert read(encoder.delta(Tail([("a", 1)]), epoch=1, seq=2, at=AT))["more"] == [1]
 
 
+def test_a_tail_that_begins_empty_and_gets_more_than_fits_says_so() -> None:
+    encoder = TailEncoder("audit", "audit.v1", most=2)
+    encoder.keyframe(Tail([]), epoch=1, seq=1, at=AT)
+    full = Tail([("b", 2), ("c", 3)])
+    assert encoder.delta(full, epoch=1, seq=2, at=AT) is None
+    assert read(encoder.keyframe(full, epoch=1, seq=3, at=AT))["gap"]
+
+
 @given(st.lists(st.integers(0, 9), max_size=20))
 def test_viewers_of_a_tail_see_each_row_once_and_in_order(arrivals: list[int]) -> None:
-    encoder = TailEncoder("reqlog", "reqlog.v1")
+    encoder = TailEncoder("reqlog", "reqlog.v1", most=5)
     rows: list[tuple[str, int]] = []
     shown: list[int] = read(encoder.keyframe(Tail([]), epoch=1, seq=0, at=AT))["rows"]
     for seq, new in enumerate(arrivals, start=1):
