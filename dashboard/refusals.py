@@ -77,6 +77,19 @@ SENTENCES: Final = (
     _("%(engine)s cannot give its devices' memory back while it runs."),
     _("It was stopped. Start another in its place."),
     _("It is one of its version's replicas, which no tenant acquired."),
+    # Attached engines.
+    _("An engine's address looks like http://host:8000 or https://host."),
+    _("No credentials in the address; name an environment variable that holds them."),
+    _("An engine's address has no query and no fragment."),
+    _("The address is too long, or has characters that do not belong there."),
+    _("The address has a space in it."),
+    _("Port 0 is no address."),
+    _("The variable's name must begin with GATEHOUSE_ENGINE_KEY."),
+    _("Slots are between 1 and 100,000."),
+    # Nodes and devices.
+    _("Say why: people will ask what this node is out of service for."),
+    _("A reason has at most %(most)s characters."),
+    _("Something is being done about this device: wait until it has ended."),
     # Reservations, rules.
     _("The tenant has a reservation of this tag already: change that."),
     _("A reservation has at most %(most)s devices."),

@@ -229,7 +229,7 @@ def read_routes(models: "list[Model]") -> list[ModelRoutes]:
     instances = (
         live.annotate(place=place)
         .filter(place__lte=MOST_ROUTES)
-        .defer(*(f"version__{name}" for name in PAPERS))
+        .defer(*(f"version__{name}" for name in PAPERS), *_OF_NODES)
         .order_by("version__model__name", "place")
     )
     found: dict[UUID, list[Instance]] = {}
@@ -252,6 +252,10 @@ def read_routes(models: "list[Model]") -> list[ModelRoutes]:
         )
         for model in models
     ]
+
+
+_OF_NODES: Final = ("node__facts", "node__capabilities", "version__request_shape", "version__isolation")
+"""Not shown, and slow to read at hundreds of endpoints."""
 
 
 def _patterns() -> list[tuple[str, int]]:

@@ -48,7 +48,7 @@ def trim(path: Path, *, largest_bytes: int = LARGEST_LOG_BYTES) -> None:
 def telling_line(path: Path, *, since: int = 0, longest: int = 200) -> str:
     """The line that best says why an engine ended: the first of its last lines that speaks of an error, else the last.
 
-    Only what was written after byte `since` counts. Without control characters and secrets; empty where there is nothing.
+    Only what was written after byte `since` counts. No control characters, no secrets; empty where there is nothing.
     """
     try:
         with open(path, "rb") as file:

@@ -147,3 +147,11 @@ def test_a_node_that_is_not_there_is_not_found(client: Client, found: Pool) -> N
     reader = logged_in(client, "read_only")
     assert reader.get(f"/console/nodes/{found.device.pk}/").status_code == HTTPStatus.NOT_FOUND
     assert reader.post(f"/console/nodes/{found.device.node_id}/cordon/maybe/").status_code == HTTPStatus.NOT_FOUND
+
+
+def test_dialogs_of_a_node_send_the_page_on_instead_of_showing_it_in_themselves(client: Client, found: Pool) -> None:
+    operator, node = logged_in(client, "operator"), f"/console/nodes/{found.device.node_id}/"
+    for dialog in (f"{node}maintenance/", f"/console/devices/{found.device.pk}/isolate/"):
+        assert f'hx-post="{dialog}"' in operator.get(dialog, headers={"HX-Request": "true"}).content.decode()
+        done = operator.post(dialog, {"reason": "New fans."}, headers={"HX-Request": "true"})
+        assert (done.status_code, done.headers.get("HX-Redirect")) == (HTTPStatus.OK, node)

@@ -11,7 +11,8 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.access import console_page, signed_in
 from dashboard.forms import AttachForm
-from dashboard.sheets import sheet
+from dashboard.refusals import add_refusal
+from dashboard.sheets import posted, sheet
 from gpupool import services
 from gpupool.controller.prober import probe
 from gpupool.controller.targets import target_of
@@ -32,7 +33,7 @@ def attach(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     frame = {"title": _("Instances"), "back": reverse("console-instances")}
     choices = [(engine.name, engine.title) for engine in list_engines() if engine.enabled]
-    form = AttachForm(request.POST or None, engines=choices)
+    form = AttachForm(posted(request), engines=choices)
     if request.method != "POST" or not form.is_valid():
         status = 422 if request.method == "POST" else 200
         return sheet(request, "console/_attach_form.html", {**frame, "form": form}, status=status)
@@ -48,8 +49,7 @@ def attach(request: HttpRequest) -> HttpResponse:
             actor=user_actor(user.pk),
         )
     except InvalidInput as error:
-        field = _FIELDS.get(error.field, error.field)
-        form.add_error(field if field in form.fields else None, error.message)
+        add_refusal(form, error, fields=_FIELDS)
         return sheet(request, "console/_attach_form.html", {**frame, "form": form}, status=422)
     instance = attached.instance
     verdict = async_to_sync(probe)(target_of(instance))

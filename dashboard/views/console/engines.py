@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard import labels
 from dashboard.access import console_page, signed_in
@@ -31,6 +31,7 @@ class Row:
 
 
 @console_page
+@require_safe
 def index(request: HttpRequest) -> HttpResponse:
     engines = list_engines()
     delays = stream_delays(timezone.now())

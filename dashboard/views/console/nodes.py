@@ -13,14 +13,15 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard import labels, selectors
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
 from dashboard.forms import IsolationForm, MaintenanceForm
 from dashboard.frames import instance_rows
-from dashboard.sheets import sheet
+from dashboard.refusals import said
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from gpupool import services
@@ -89,6 +90,7 @@ _OUT_OF_SERVICE: Final = {"cordoned": "cordoned", "maintenance": "maintenance"}
 
 
 @console_page
+@require_safe
 def index(request: HttpRequest) -> HttpResponseBase:
     facets = [
         Facet.read(request, "state", _("State"), list(labels.NODE_STATES.items()), all_label=_("All states")),
@@ -142,6 +144,7 @@ def index(request: HttpRequest) -> HttpResponseBase:
 
 
 @console_page
+@require_safe
 def page(request: HttpRequest, node_id: UUID) -> HttpResponse:
     node = _node(node_id)
     instances = selectors.list_instances().filter(node=node)
@@ -169,15 +172,15 @@ def page(request: HttpRequest, node_id: UUID) -> HttpResponse:
 def maintenance(request: HttpRequest, node_id: UUID) -> HttpResponse:
     """Asks why; then the node is out of service, and what runs there moves away."""
     node, actor = _node(node_id), _operator(request)
-    form = MaintenanceForm(request.POST or None)
+    form = MaintenanceForm(posted(request))
     if request.method == "POST" and form.is_valid():
         try:
             services.set_node_maintenance(node.pk, True, reason=form.cleaned_data["reason"], actor=actor)
         except InvalidInput as error:
-            form.add_error("reason", error.message)
+            form.add_error("reason", said(error.message))
         else:
             messages.success(request, _("Node %(node)s is in maintenance.") % {"node": node.name})
-            return redirect("console-node", node.pk)
+            return leave(request, "console-node", node.pk)
     status = 422 if request.method == "POST" else 200
     return sheet(request, "console/_node_maintenance.html", {**_frame(node), "form": form}, status=status)
 
@@ -200,8 +203,8 @@ def cordon(request: HttpRequest, node_id: UUID, to: str) -> HttpResponse:
         raise Http404
     node = _node(node_id)
     services.set_node_cordoned(node.pk, to == "on", actor=_operator(request))
-    said = _("Nothing new is placed on node %(node)s.") if to == "on" else _("Node %(node)s takes new instances again.")
-    messages.success(request, said % {"node": node.name})
+    told = _("Nothing new is placed on node %(node)s.") if to == "on" else _("Node %(node)s takes new instances again.")
+    messages.success(request, told % {"node": node.name})
     return redirect("console-node", node.pk)
 
 
@@ -210,7 +213,7 @@ def cordon(request: HttpRequest, node_id: UUID, to: str) -> HttpResponse:
 def isolate(request: HttpRequest, device_id: UUID) -> HttpResponse:
     """Asks why; then the device is out until somebody gives it back."""
     device, actor = _device(device_id), _operator(request)
-    form = IsolationForm(request.POST or None)
+    form = IsolationForm(posted(request))
     if request.method == "POST" and form.is_valid():
         isolate_device(
             device.pk,
@@ -219,7 +222,7 @@ def isolate(request: HttpRequest, device_id: UUID) -> HttpResponse:
             actor=actor,
         )
         messages.success(request, _("Device %(device)s is taken out.") % {"device": device.name})
-        return redirect("console-node", device.node_id)
+        return leave(request, "console-node", device.node_id)
     status = 422 if request.method == "POST" else 200
     context = {**_frame(device.node), "form": form, "device": device}
     return sheet(request, "console/_device_isolate.html", context, status=status)
@@ -234,7 +237,7 @@ def give_back(request: HttpRequest, device_id: UUID) -> HttpResponse:
         give_back_device(device.pk, reason="Given back on the console.", actor=_operator(request))
         messages.success(request, _("Device %(device)s is given back.") % {"device": device.name})
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
     return redirect("console-node", device.node_id)
 
 

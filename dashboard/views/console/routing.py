@@ -18,7 +18,7 @@ from dashboard.tables.table import Filtered
 TABLE: Final = Table(
     name="console-routing",
     sort="model",
-    page_size=20,
+    page_size=10,
     columns=(Column(key="model", label=gettext_lazy("Model"), order="name", value=lambda row: row.name),),
 )
 
