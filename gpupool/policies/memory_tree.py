@@ -143,6 +143,9 @@ def build_tree(
         instance = instances.get(claim.instance_id) if claim.instance_id is not None else None
         if instance is not None and kinds.get(claim.device_id) == instance.device_kind:
             spans[instance.instance_id] += 1
+    owners: set[UUID | None] = {None, *(one.tenant_id for held in by_device.values() for one in held)}
+    owners.update(one.tenant_id for one in instances.values())
+    ranks = {owner: at for at, owner in enumerate(sorted(owners, key=lambda one: _name(one, tenants)))}
     tree = _Growing()
     tree.add(-1, "cluster", scope, label, {})
     node, root_of = None, 0
@@ -150,7 +153,7 @@ def build_tree(
         held = by_device[device.device_id]
         if device.node_id != node:
             node, root_of = device.node_id, tree.add(0, "node", str(device.node_id), device.node, {})
-        _grow(tree, root_of, device, held, instances, tenants, spans, fitted)
+        _grow(tree, root_of, device, held, instances, tenants, spans, ranks, fitted)
     simulated = {device.simulated for device in shown}
     made_up = "" if simulated <= {False} else "all" if simulated == {True} else "some"
     return MemoryTree(scope, made_up, tuple(tree.nodes), tuple(tree.values), tree.figures)
@@ -192,6 +195,7 @@ def _grow(
     instances: Mapping[UUID, Instance],
     tenants: Mapping[UUID, Who],
     spans: Mapping[UUID, int],
+    ranks: Mapping[UUID | None, int],
     fitted: bool,
 ) -> None:
     size = None if device.size is None else device.size // MIB
@@ -206,7 +210,7 @@ def _grow(
         extra["part"] = True
     place = "cpu" if device.kind == "cpu" else device.index if device.index is not None else device.name
     gpu = tree.add(parent, "gpu", str(device.device_id), f"{device.node}/{place}", extra)
-    held = _in_order(claims, instances, tenants)
+    held = _in_order(claims, instances, ranks)
     filled = [_parts(device, claim, instance, spans) for claim, instance in held]
     beside = _beside(device, held)
     if fitted:
@@ -218,8 +222,8 @@ def _grow(
         if tenant_id != last:
             last, who = tenant_id, tenants.get(tenant_id) if tenant_id is not None else None
             told = {} if who is None else {"slug": who.slug}
-            key, name = (SHARED, SHARED) if tenant_id is None else (str(tenant_id), who.name if who else str(tenant_id))
-            owner = tree.add(gpu, "tenant", key, name, told)
+            key = SHARED if tenant_id is None else str(tenant_id)
+            owner = tree.add(gpu, "tenant", key, key if who is None else who.name, told)
         _add_instance(tree, owner, claim, instance, parts)
     for part in beside:
         tree.segment(gpu, part)
@@ -235,14 +239,14 @@ def _grow(
 
 
 def _in_order(
-    claims: Iterable[Claim], instances: Mapping[UUID, Instance], tenants: Mapping[UUID, Who]
+    claims: Iterable[Claim], instances: Mapping[UUID, Instance], ranks: Mapping[UUID | None, int]
 ) -> list[tuple[Claim, Instance | None]]:
     held = [(claim, instances.get(claim.instance_id) if claim.instance_id else None) for claim in claims]
 
     def place(one: tuple[Claim, Instance | None]) -> tuple[Any, ...]:
         claim, instance = one
         owner = claim.tenant_id if instance is None else instance.tenant_id
-        return (*_name(owner, tenants), claim.instance_id or _NOBODY, claim.holder)
+        return (ranks[owner], 0 if claim.instance_id is None else claim.instance_id.int, claim.holder)
 
     return sorted(held, key=place)
 

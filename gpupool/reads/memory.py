@@ -1,6 +1,8 @@
 """The devices' memory as it is now, for pages, frames and the history: a constant number of queries."""
 
-from collections.abc import Collection, Iterable, Mapping
+import gc
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -78,6 +80,20 @@ def read_tenant_tree(tenant: Tenant, *, now: datetime) -> MemoryTree:
     return for_tenant(whole, str(tenant.pk), scope=f"tenant:{tenant.slug}", label=tenant.name)
 
 
+@contextmanager
+def _not_collecting() -> Iterator[None]:
+    """A tree of a thousand GPUs is a hundred thousand objects that live: looking for cycles took as long as reading."""
+    if not gc.isenabled():  # another thread is at it
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_not_collecting()
 def _read(nodes: Iterable[Any], devices: Any, claims: Any, *, now: datetime, scope: str, fitted: bool) -> MemoryTree:
     by_node = {pk: more for pk, *more in nodes}
     leases = list(claims.values_list("device_id", "holder", "tenant_id", "memory_bytes", "whole"))

@@ -1,5 +1,6 @@
 """The devices' memory out of the pool's rows: whose it is, what engines tell, in a constant number of queries."""
 
+import gc
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -112,6 +113,21 @@ def test_queries_are_as_many_for_a_thousand_devices_as_for_one(
     assert sum(kind == "gpu" for _, kind, *_ in tree.nodes) == 1003
     with django_assert_num_queries(7):
         read_tenant_tree(acme, now=now)
+
+
+def test_cycles_are_looked_for_again_after_a_read_whatever_became_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def fail(*_: Any, **__: Any) -> None:
+        seen.append(gc.isenabled())
+        raise OperationalError("away")
+
+    read_tree(now=timezone.now())
+    assert gc.isenabled()
+    monkeypatch.setattr(reads, "build_tree", fail)
+    with pytest.raises(OperationalError):
+        read_tree(now=timezone.now())
+    assert (seen, gc.isenabled()) == ([False], True)
 
 
 def test_one_nodes_tree() -> None:
