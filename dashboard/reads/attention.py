@@ -17,9 +17,10 @@ from gateway.models import ObjectiveAlert
 from gpupool.engines.registry import broken_plugins
 from gpupool.models import Device, Instance, InstanceState, Node, NodeState
 from gpupool.selectors import switched_off_engines
-from tenants.models import AccessRequest, Notice, Webhook
+from tenants.models import AccessRequest, Limit, Notice, Webhook
 from tenants.policies.notices import NoticeKind
 from tenants.policies.requests import RequestState
+from tenants.reads.forecasts import amount_in_force
 
 NAMED: Final = 3
 """Names told of each finding; the rest is a number."""
@@ -63,21 +64,19 @@ def _platform(now: datetime) -> Iterable[Finding]:
 
 
 def _nodes() -> Iterable[Finding]:
-    rows = Node.objects.filter(Q(state=NodeState.UNREACHABLE) | Q(maintenance=True)).order_by("name")
-    found = list(rows.only("name", "state", "maintenance", "last_seen_at")[:_MOST_ROWS])
-    yield _named(Kind.NODE_UNREACHABLE, [node.name for node in found if node.state == NodeState.UNREACHABLE])
-    yield _named(Kind.NODE_IN_MAINTENANCE, [node.name for node in found if node.maintenance])
+    names = Node.objects.order_by("name").values_list("name", flat=True)
+    yield _named(Kind.NODE_UNREACHABLE, list(names.filter(state=NodeState.UNREACHABLE)))
+    yield _named(Kind.NODE_IN_MAINTENANCE, list(names.filter(maintenance=True)))
 
 
 def _devices() -> Iterable[Finding]:
     rows = Device.objects.filter(present=True, allocatable=True).filter(
         Q(health="failed") | Q(isolated_at__isnull=False)
     )
-    found = list(rows.select_related("node").only("name", "index", "health", "isolated_at", "node__name")[:_MOST_ROWS])
-    names = {device.pk: f"{device.node.name} #{device.index}" for device in found}
-    failed = [names[device.pk] for device in found if device.health == "failed" and device.isolated_at is None]
-    yield _named(Kind.DEVICE_FAILED, failed)
-    yield _named(Kind.DEVICE_ISOLATED, [names[device.pk] for device in found if device.isolated_at is not None])
+    found = list(rows.order_by("node__name", "index").values_list("node__name", "index", "isolated_at"))
+    yield _named(Kind.DEVICE_FAILED, [f"{node} #{index}" for node, index, isolated in found if isolated is None])
+    isolated = [f"{node} #{index}" for node, index, isolated in found if isolated is not None]
+    yield _named(Kind.DEVICE_ISOLATED, isolated)
 
 
 def _instances() -> Iterable[Finding]:
@@ -116,13 +115,21 @@ def _alerts() -> Iterable[Finding]:
 
 
 def _budgets(now: datetime) -> Iterable[Finding]:
-    """Calendar budgets that are near their end or over, as tenants were told in the period that runs."""
+    """Calendar budgets that are near their end or over, as tenants were told in the period that runs.
+
+    A notice counts while its limit is there and allows what it did then: of another amount people are told anew.
+    """
     since = uuid7_from(int((now - _LONGEST_PERIOD).timestamp() * 1000))
     notices = Notice.objects.filter(kind__in=_BUDGET_KINDS, pk__gte=since).select_related("tenant").order_by("-pk")
+    told = [notice for notice in notices[:_MOST_NOTICES] if _runs(notice.payload, now)]
+    limits = Limit.objects.filter(pk__in={notice.payload.get("limit") for notice in told}) if told else ()
+    amounts = {str(limit.pk): amount_in_force(limit, now) for limit in limits}
     newest: dict[str, Notice] = {}
-    for notice in notices[:_MOST_NOTICES]:
-        newest.setdefault(str(notice.payload.get("limit", notice.pk)), notice)
-    running = [notice for notice in newest.values() if _runs(notice.payload, now)]
+    for notice in told:
+        limit = str(notice.payload.get("limit", ""))
+        if limit in amounts and amounts[limit] == notice.payload.get("amount"):
+            newest.setdefault(limit, notice)
+    running = list(newest.values())
     spent = [one for one in running if _share(one) >= 100 or one.kind == NoticeKind.BUDGET_REFUSING.value]
     near = [one for one in running if one not in spent and _share(one) >= _NEAR_SHARE]
     yield _named(Kind.BUDGET_SPENT, [str(one.payload.get("scope", "")) for one in spent])
