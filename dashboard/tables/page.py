@@ -92,6 +92,8 @@ def read_page(table: Table, request: HttpRequest, rows: "QuerySet[Any]", *, tota
     if backwards:
         page.reverse()
     exact = total is not None or request.GET.get("count") == "exact"
+    if total is None and cursor is None and not more:
+        total = len(page)  # all of them are here: where they are hard to find, a count would find them all again
     if total is None:
         total = rows.count() if exact else _count_some(rows)
     older = (more or backwards) and bool(page)

@@ -138,3 +138,15 @@ def test_no_cell_begins_as_a_formula_does(text: str) -> None:
 @pytest.mark.parametrize(("value", "cell"), [(-3, "-3"), (None, ""), (True, "true"), (1.5, "1.5")])
 def test_numbers_stay_numbers(value: object, cell: str) -> None:
     assert safe_cell(value) == cell
+
+
+@pytest.mark.django_db
+def test_a_list_that_fits_on_one_page_is_not_counted_beside(django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    for number, queries in ((0, 1), (3, 1), (4, 2)):
+        fill(["x"] * number)
+        with django_assert_num_queries(queries):
+            page = read_page(TABLE, request(), Tenant.objects.all())
+        assert (page.counted, page.many) == (number, False)
+    with django_assert_num_queries(2):
+        last = read_page(TABLE, request(f"after={quote(page.older or '')}"), Tenant.objects.all())
+    assert (len(last.rows), last.counted) == (1, 4)
