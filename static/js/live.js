@@ -62,7 +62,7 @@ class Watch {
 
   receive(frame) {
     this.frameAt = performance.now();
-    this.at = frame.at ?? Date.now() / 1000;
+    this.at = typeof frame.at === "number" ? frame.at : Date.now() / 1000; // arrays of bytes have a method of that name
     wait = FIRST_WAIT_MS;
     this.setState("live");
     if (!frame.same) this.onFrame(frame);
@@ -127,7 +127,7 @@ function open() {
   heardAt = performance.now();
   opened.addEventListener("open", () => {
     refused = 0;
-    if (socket === opened) for (const watch of watches) watch.subscribe();
+    if (socket === opened && !document.hidden) for (const watch of watches) watch.subscribe();
   });
   opened.addEventListener("message", (event) => {
     if (socket === opened) receive(event.data);
@@ -223,11 +223,13 @@ function tick() {
   // A laptop that slept, or a network that went, leaves a socket that looks open and says nothing for ever.
   const longest = Math.max(STALE_MS, ...[...watches].filter((watch) => watch.number).map((watch) => watch.staleMs));
   const watching = [...watches].some((watch) => watch.number);
-  if (socket && watching && now - heardAt > 2.5 * longest) {
+  const silent = watching && now - heardAt > 2.5 * longest;
+  const stuck = socket?.readyState === WebSocket.CONNECTING && now - heardAt > LONGEST_WAIT_MS;
+  if (socket && (silent || stuck)) {
     const dead = socket;
     forget();
     dead.close();
-    tryAgain();
+    if (!document.hidden) tryAgain();
   }
 }
 

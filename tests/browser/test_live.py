@@ -143,3 +143,56 @@ def test_rows_of_lists_and_of_a_nodes_page_change_by_themselves(open_page: OpenP
         rows.objects.all().delete()
     page.get_by_text("It no longer exists.").wait_for()
     assert page.locator("#live").get_attribute("data-value") == "stale"
+
+
+def test_what_went_while_a_tab_was_hidden_is_marked_when_it_is_seen_again(open_page: OpenPage, web: Web) -> None:
+    person("olga", platform_role="superuser")
+    made = pool()
+    page = open_page()
+    log_in(page, "olga", then="/console/instances/")
+    wait_for_pill(page, "live")
+    row = page.locator(f'[data-row="{made.instance.pk}"]')
+    page.evaluate(HIDE, True)
+    wait_for_pill(page, "paused")
+    Lease.objects.all().delete()
+    Instance.objects.all().delete()
+    assert row.get_attribute("data-gone") is None
+    page.evaluate(HIDE, False)
+    page.locator(f'[data-row="{made.instance.pk}"][data-gone]').wait_for()
+
+
+TAIL = """async () => {
+  const { Tail } = await import("/static/js/tail.js");
+  const rows = (...ids) => ids.map((id) => ({ id }));
+  const tail = new Tail();
+  const frames = [
+    { rows: rows(1, 2), gap: false },  // begins
+    { more: rows(3) },
+    { rows: rows(2, 3, 4), gap: false },  // each half minute, or after some time hidden
+    { rows: rows(7, 8, 9), gap: false },  // hidden for longer
+    { more: [] },
+    { rows: rows(20), gap: true },
+  ];
+  return frames.map((frame) => {
+    const { fresh, gap } = tail.take(frame);
+    return [fresh.map((row) => row.id), gap];
+  });
+}"""
+BYTES = """() => new Promise((done) => import("/static/js/live.js").then(({ live }) => {
+  const off = live("gpumem", "cluster", {
+    onFrame: () => {},
+    onState: (state, at) => { if (at !== null) { off(); done(typeof at); } },
+  });
+}))"""
+
+
+def test_tails_tell_each_row_once_and_mark_what_was_left_out(page: "Page") -> None:
+    assert page.evaluate(TAIL) == [
+        [[1, 2], False],
+        [[3], False],
+        [[4], False],
+        [[7, 8, 9], True],
+        [[], False],
+        [[20], True],
+    ]
+    assert page.evaluate(BYTES) == "number"  # when a frame of bytes came, as of any other
