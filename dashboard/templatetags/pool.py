@@ -109,7 +109,7 @@ def share_text(value: object) -> str:
     """A share from a card: a number, or what somebody wrote."""
     try:
         return percent(float(str(value)))
-    except ValueError:
+    except (ValueError, OverflowError):
         return str(value or "–")
 
 

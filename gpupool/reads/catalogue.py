@@ -61,8 +61,8 @@ def lineage(version: ModelVersion) -> dict[str, Any]:
         "version": version.name,
         "manifest_sha256": digest(read_manifest(version.manifest)) if version.manifest else None,
         "licence": card.get("licence"),
-        "base_models": card.get("base_models", []),
-        "data_sets": card.get("data_sets", []),
+        "base_models": _objects(card.get("base_models")),
+        "data_sets": _objects(card.get("data_sets")),
         "undisclosed_data": card.get("undisclosed_data"),
         "admitted_at": version.admitted_at,
         "signature": checks.get("signature"),
@@ -79,6 +79,11 @@ def lineage(version: ModelVersion) -> dict[str, Any]:
             for adapter in adapters
         ],
     }
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    """Of a card that nobody has looked at yet, which may hold anything there."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def list_launchable_versions() -> QuerySet[ModelVersion]:

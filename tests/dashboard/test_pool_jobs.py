@@ -133,6 +133,8 @@ def test_what_an_instance_can_do_depends_on_what_it_does(operator: Client) -> No
     assert verbs() == []
     told = operator.post(f"{page}sleep/", follow=True).content.decode()
     assert "It is stopped: only one that serves or is on its way can sleep." in told
+    for late in (operator.get(f"{page}wake/", follow=True), operator.post(f"{page}stop/", follow=True)):
+        assert "It was stopped. Start another in its place." in late.content.decode()  # and not that it is stopping
 
 
 def test_all_that_an_admission_lacks_is_told_at_once(operator: Client, settings: Settings) -> None:
@@ -199,6 +201,24 @@ def test_a_card_is_edited_as_yaml_and_kept_though_it_is_not_complete(operator: C
     assert operator.post(address, {"card": form["card"].value()}).status_code == 302  # what it shows can be sent back
     assert ModelVersion.objects.get().card == given
     assert operator.post(address, {"card": "- a\n- b\n"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        {"base_models": 7, "data_sets": "abc", "licence": ["x"]},
+        {"data_sets": [5, {"name": "<script>", "sampling_share": "1e999"}, {"name": {}, "sampling_share": "nan"}]},
+    ],
+)
+def test_a_card_that_is_not_complete_does_not_break_the_page_it_is_mended_on(
+    card: dict[str, object], operator: Client
+) -> None:
+    version = pool().version
+    ModelVersion.objects.update(state="draft", card=card)
+    text = operator.get(f"/console/versions/{version.pk}/").content.decode()
+    assert f"/console/versions/{version.pk}/card/" in text
+    assert '<span class="main"><script>' not in text
+    assert operator.get(f"/console/versions/{version.pk}/card/").status_code == 200
 
 
 def test_grants_are_found_by_their_patterns_as_relays_find_them() -> None:

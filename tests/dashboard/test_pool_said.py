@@ -19,7 +19,12 @@ def test_every_refusal_of_an_address_can_be_said_in_another_language(
     with pytest.raises(InvalidInput) as refused:
         services.attach_engine(address, engine="vllm", model_name="m", actor=SYSTEM)
     asked: list[str] = []
-    monkeypatch.setattr("dashboard.refusals.gettext", lambda text: asked.append(text) or text)
+
+    def told(text: str) -> str:
+        asked.append(text)
+        return text
+
+    monkeypatch.setattr("dashboard.refusals.gettext", told)
     assert said(refused.value.message) == refused.value.message
     assert asked == [refused.value.message]
     response = operator.post("/console/instances/attach/", {"url": address, "engine": "vllm", "model": "m"})

@@ -113,6 +113,9 @@ def act(request: HttpRequest, instance_id: UUID, verb: str) -> HttpResponse:
         raise Http404 from error
     if chosen is None:
         raise Http404
+    if instance.state == InstanceState.STOPPED and (request.method == "GET" or verb == "stop"):
+        messages.error(request, said("It was stopped. Start another in its place."))  # meanwhile, or by another tab
+        return leave(request, "console-instance", instance.pk)
     if request.method == "POST":
         try:
             chosen.act(instance.pk, user_actor(user.pk))
