@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from datetime import timedelta
 from uuid import UUID
 
@@ -111,7 +112,7 @@ def test_csv_holds_the_whole_filtered_set_with_values(operator: Client, acme: Te
     body = operator.get("/console/audit/?action=limit&format=csv").content
     (row,) = csv.DictReader(io.StringIO(body.decode()))
     assert (row["action"], row["subject_id"]) == ("limit.created", str(limit.pk))
-    assert "'amount': 5" in row["after"]
+    assert json.loads(row["after"])["amount"] == 5
     assert "=1+1" not in body.decode()  # what people typed is masked
 
 

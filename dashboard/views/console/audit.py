@@ -1,5 +1,6 @@
 """Console: the audit log: who changed what, found by who, what, where and when; and one change field by field."""
 
+import json
 from typing import Any, Final
 from uuid import UUID
 
@@ -37,8 +38,10 @@ CSV_TABLE: Final = Table(
         *TABLE.columns,
         *(
             Column(key=name, value=lambda row, name=name: getattr(row, name))  # type: ignore[misc]  # bound at once
-            for name in ("id", "actor_id", "subject_id", "request_id", "before", "after")
+            for name in ("id", "actor_id", "subject_id", "request_id")
         ),
+        Column(key="before", value=lambda row: json.dumps(row.before, ensure_ascii=False)),
+        Column(key="after", value=lambda row: json.dumps(row.after, ensure_ascii=False)),
     ),
 )
 ACTOR_KINDS: Final = (
