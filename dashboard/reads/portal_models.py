@@ -24,7 +24,10 @@ USABLE: Final = frozenset({"infer", "embed"})
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a tenant's own grants say of one model; keys may have less, or grants of their own."""
+    """What a tenant's own grants say of one model; keys may have less, or grants of their own.
+
+    `denied`: something is, of which `actions` is what is left.
+    """
 
     actions: tuple[str, ...] = ()
     until: datetime | None = None  # the last of them ends; None: never
@@ -32,7 +35,7 @@ class Access:
 
     @property
     def granted(self) -> bool:
-        return bool(self.actions) and not self.denied
+        return bool(self.actions)
 
 
 def read_grants(tenant: Tenant, now: datetime) -> list[Grant]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -75,11 +75,10 @@ class UsagePage:
 def read_usage(ask: UsageAsk, *, other: str, keyless: str, nobody: str) -> UsagePage:
     """A constant number of queries. `other`, `keyless` and `nobody` are words for series without a name."""
     tenant_id, buckets = ask.tenant.pk, len(ask.starts)
-    span = ask.until - ask.starts[0]
+    first = ask.starts[0].astimezone(UTC)  # moments of one zone are told apart by their clocks, which change in summer
+    earliest = first - (ask.until - first)
     rows = sum_usage([tenant_id], starts=ask.starts, until=ask.until, by=["bucket", "model"], sums=_SUMS, only=ask.only)
-    earlier = sum_usage(
-        [tenant_id], starts=[ask.starts[0] - span], until=ask.starts[0], by=[], sums=_SUMS, only=ask.only
-    )
+    earlier = sum_usage([tenant_id], starts=[earliest], until=first, by=[], sums=_SUMS, only=ask.only)
     limited = _limited(ask)
     keys, more = _keys(ask, limited)
     if ask.group == "model":

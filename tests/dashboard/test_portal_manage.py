@@ -6,11 +6,13 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from gpupool.models import Instance, Lease, Reservation
+from gpupool.models import Instance, Lease, Model, ModelVersion, Reservation
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, Delivery, Tenant, TenantRole, User, Webhook
+from tenants.policies.pricing import PriceTag
 from tenants.services.limits import create_limit
+from tenants.services.prices import set_price
 from tests.dashboard.people import pool, tenant
 from tests.dashboard.portal_rows import MILLION, busy
 
@@ -114,6 +116,19 @@ def test_a_statement_adds_up_and_comes_as_csv(client: Client, acme: Tenant) -> N
     lines = list(csv.DictReader(b"".join(client.get("/t/acme/billing/?format=csv")).decode().splitlines()))
     assert {line["kind"] for line in lines} == {"usage", "credit", "total"}
     assert client.get("/t/acme/billing/?month=2999-01").status_code == 404
+
+
+def test_what_another_tenants_own_version_costs_is_not_told(client: Client, acme: Tenant) -> None:
+    pool()
+    model = Model.objects.get(name="qwen3-8b")
+    for name, owner in (("acmes", acme), ("banks", tenant("bank"))):
+        version = ModelVersion.objects.create(
+            model=model, name=name, engine="vllm", served_name=name, artefact_uri="file:///m", tenant_id=owner.pk
+        )
+        set_price(model.name, PriceTag(len(name), 0, 0), version_id=version.pk, actor=SYSTEM)
+    told = client.get("/t/acme/billing/").context["prices"]
+    assert ModelVersion.objects.get(name="acmes").pk in [price.version_id for price in told]
+    assert ModelVersion.objects.get(name="banks").pk not in [price.version_id for price in told]
 
 
 def test_members_are_sought_sorted_and_listed_as_csv(client: Client, acme: Tenant) -> None:

@@ -51,6 +51,16 @@ def shown(client: Client, query: str = "") -> dict[str, tuple[str, bool]]:
     return {line.model.name: (line.state, line.access.granted) for line in lines}
 
 
+def test_a_model_that_one_may_still_ask_is_granted_though_something_else_of_it_is_denied(
+    client: Client, acme: Tenant
+) -> None:
+    serve("chatty", state="ready")
+    services.grant_model(acme, model_pattern="*", actions=["infer", "embed"], actor=SYSTEM)
+    services.grant_model(acme, model_pattern="chatty", actions=["embed"], effect="deny", actor=SYSTEM)
+    assert shown(client) == {"chatty": ("ready", True)}
+    assert client.get("/t/acme/playground/").context["chosen"] == "chatty"
+
+
 def test_granted_and_askable_models_are_told_and_others_own_are_not(client: Client, acme: Tenant) -> None:
     bank = tenant("bank")
     serve("ready", state="ready")

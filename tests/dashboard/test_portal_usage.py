@@ -1,16 +1,19 @@
 """The usage page: groups, measures, filters, budget, CSV; in a constant number of queries."""
 
 import csv
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard.reads.usage import UsageAsk, read_usage
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, RefusalMinute, Tenant, TenantRole, User
+from tenants.reads.usage import Only
 from tenants.services.limits import create_limit
 from tests.dashboard.people import tenant
 from tests.dashboard.portal_rows import MILLION, busy, refused, used
@@ -121,6 +124,23 @@ def test_csv_has_every_group_of_every_bucket_and_no_formula(client: Client, acme
     assert {line["cost"] for line in lines} == {"1.50"}
     assert all(line["name"].startswith("'=cmd") for line in lines)
     assert sum(int(line["input_tokens"]) + int(line["output_tokens"]) for line in lines) == 80
+
+
+def test_csv_tells_times_in_the_zone_of_the_page(client: Client, acme: Tenant) -> None:
+    used(make_key(acme, "one"), at=timezone.now(), model="m", requests=1, tokens=8)
+    for zone, offset in (("Asia/Kolkata", "+05:30"), ("UTC", "+00:00")):
+        lines = client.get(f"/t/acme/usage/?format=csv&range=30d&zone={zone}").content.decode().splitlines()
+        assert lines[1].split(",")[0].endswith(f"T00:00:00.000{offset}")
+
+
+def test_the_time_before_is_as_long_also_where_a_clock_was_changed(acme: Tenant) -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    first, until = datetime(2026, 10, 25, tzinfo=zone), datetime(2026, 10, 26, tzinfo=zone)  # 25 hours
+    key = make_key(acme, "one")
+    used(key, at=datetime(2026, 10, 23, 21, 30, tzinfo=UTC), model="m", requests=3, tokens=8)
+    used(key, at=datetime(2026, 10, 23, 20, 30, tzinfo=UTC), model="m", requests=50, tokens=8)
+    ask = UsageAsk(tenant=acme, starts=[first], until=until, only=Only())
+    assert read_usage(ask, other="o", keyless="k", nobody="n").before.requests == 3
 
 
 @pytest.mark.parametrize("group", ["model", "key", "member"])

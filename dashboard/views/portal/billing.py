@@ -12,6 +12,7 @@ from core.api.csv import csv_response
 from dashboard.access import PortalAccess, portal_page
 from dashboard.reads.portal_models import list_models
 from dashboard.tables import is_csv
+from gpupool.models import ModelVersion
 from tenants.models import Adjustment, Price, Tenant
 from tenants.policies.periods import month_period
 from tenants.policies.roles import Action, Object
@@ -75,8 +76,13 @@ def _totals(tenant: Tenant, months: list[str], now: datetime) -> list[dict[str, 
 
 
 def _prices(tenant: Tenant, now: datetime) -> list[Price]:
-    """In effect, of what the tenant may call: of each model, and of versions with prices of their own."""
+    """In effect, of what the tenant may call: of each model, and of versions with prices of their own.
+
+    What another tenant's own version costs is between that tenant and the platform.
+    """
     rows, told = list_models(tenant, now)
     names = [name for pk, name in rows.order_by().values_list("pk", "name") if told[pk].granted]
-    found = Price.objects.filter(Q(model__in=names), effective_from__lte=now)
+    versions = ModelVersion.objects.filter(Q(tenant_id__isnull=True) | Q(tenant_id=tenant.pk), model__name__in=names)
+    mine = Q(version_id__isnull=True) | Q(version_id__in=versions.values("pk"))
+    found = Price.objects.filter(mine, model__in=names, effective_from__lte=now)
     return list(found.order_by("model", "version_id", "-effective_from").distinct("model", "version_id"))
