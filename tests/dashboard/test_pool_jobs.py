@@ -16,7 +16,7 @@ from dashboard.reads.models import grants_of, read_routes
 from dashboard.refusals import SENTENCES, said
 from gpupool import services
 from gpupool.admission_settings import AdmissionSettings
-from gpupool.models import Device, EngineSwitch, Instance, InstanceLog, Model, ModelAlias, ModelVersion, XidRule
+from gpupool.models import Device, EngineSwitch, Instance, InstanceLog, Model, ModelAlias, ModelVersion, Node, XidRule
 from gpupool.policies.admission import Rule
 from gpupool.services.traces import note_state
 from tenants.actor import SYSTEM
@@ -135,6 +135,16 @@ def test_what_an_instance_can_do_depends_on_what_it_does(operator: Client) -> No
     assert "It is stopped: only one that serves or is on its way can sleep." in told
     for late in (operator.get(f"{page}wake/", follow=True), operator.post(f"{page}stop/", follow=True)):
         assert "It was stopped. Start another in its place." in late.content.decode()  # and not that it is stopping
+
+
+def test_of_a_node_that_is_away_no_question_promises_what_happens_now(operator: Client) -> None:
+    one = pool(state="unknown").instance
+    told = "node-1 is not connected: what its engine is to do, it does once the node is back."
+    for verb in ("stop", "wake"):
+        assert told not in operator.get(f"/console/instances/{one.pk}/{verb}/").content.decode()
+    Node.objects.update(state="unreachable")
+    for verb in ("stop", "sleep", "stage", "wake", "release"):
+        assert told in operator.get(f"/console/instances/{one.pk}/{verb}/").content.decode(), verb
 
 
 def test_all_that_an_admission_lacks_is_told_at_once(operator: Client, settings: Settings) -> None:
