@@ -53,6 +53,8 @@ HELD: Final = (
     Held(rows.UsageMinute, tenant="tenant_id", kept=_LEDGER),
     Held(rows.UsageHour, tenant="tenant_id", kept=_LEDGER),
     Held(rows.UsageDay, tenant="tenant_id", kept=_LEDGER),
+    Held(rows.TenantHour, tenant="tenant_id", kept=_LEDGER),
+    Held(rows.TenantDay, tenant="tenant_id", kept=_LEDGER),
     Held(rows.LatencyMinute, tenant="tenant_id", kept=_LEDGER),
     Held(rows.LatencyHour, tenant="tenant_id", kept=_LEDGER),
     Held(rows.RefusalMinute, tenant="tenant_id", kept=_LEDGER),

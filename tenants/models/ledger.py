@@ -150,6 +150,39 @@ class UsageDay(UsageSums):
         return f"{self.tenant_id} {self.model} {self.day:%Y-%m-%d}"
 
 
+class TenantHour(UsageSums):
+    """Sums by tenant, model and hour (UTC), whatever the key: of a tenant with thousands of keys, the few that a chart
+    is drawn from."""
+
+    key_id = None  # takes the column away
+    hour = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant_id", "hour", "model"], name="tenants_tenanthour_once"),
+        ]
+        indexes = [models.Index(fields=["hour"])]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.model} {self.hour:%Y-%m-%d %H}"
+
+
+class TenantDay(UsageSums):
+    """The same by the day (UTC)."""
+
+    key_id = None  # takes the column away
+    day = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant_id", "day", "model"], name="tenants_tenantday_once"),
+        ]
+        indexes = [models.Index(fields=["day"])]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.model} {self.day:%Y-%m-%d}"
+
+
 class PlatformMinute(models.Model):
     """Sums over all tenants by the minute in which requests ended.
 

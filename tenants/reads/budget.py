@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import Sum
 
-from tenants.models import Limit, Metric, Tenant, UsageDay, Window
+from tenants.models import Limit, Metric, Tenant, TenantDay, Window
 from tenants.policies.forecast import TRAILING_DAYS, Forecast, forecast
 from tenants.policies.periods import period_at
 from tenants.reads.consumption import family_of
@@ -56,7 +56,7 @@ def read_budget(tenant: Tenant, now: datetime) -> Budget:
     rows = sum_usage(whose, starts=[first], until=until, by=[], sums=["cost_micros"])
     used = rows[0]["cost_micros"] if rows else 0
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    days = UsageDay.objects.filter(
+    days = TenantDay.objects.filter(
         tenant_id__in=whose, day__gte=midnight - timedelta(days=TRAILING_DAYS), day__lt=midnight
     )
     daily = {row["day"].date(): row["n"] for row in days.values("day").annotate(n=Sum("cost_micros")).order_by()}

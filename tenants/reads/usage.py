@@ -99,6 +99,11 @@ class Only:
             values += [list(tenant_ids), self.key_name]
         return " ".join(said), values
 
+    @property
+    def of_keys(self) -> bool:
+        """Whether it takes some keys alone."""
+        return self.key_id is not None or bool(self.key_name)
+
 
 EVERYTHING: Final = Only()
 
@@ -124,6 +129,7 @@ def sum_usage(
     `member_id` is who made the key. Bucket i reaches from starts[i] to the next start, the last one to `until`; only
     whole minutes. `tail` is SQL of the caller's own (ORDER BY, LIMIT), `key_ids` leaves out other keys.
     """
+    keyless = key_ids is None and not only.of_keys and not {"key_id", "member_id"} & set(by)
     pieces = tile([start.timestamp() for start in starts], until.timestamp())
     parts: list[str] = []
     values: list[Any] = []
@@ -132,12 +138,17 @@ def sum_usage(
         of_unit = [piece for piece in pieces if piece.unit == unit]
         keys = asked
         if key_ids is not None:
-            keys += " AND (u.key_id = ANY(%s::uuid[]) OR (u.key_id IS NULL AND %s))"
+            some = "u.key_id = ANY(%s::uuid[])"  # alone it is looked up by key: in an OR it never is
+            keys += f" AND ({some} OR u.key_id IS NULL)" if None in key_ids else f" AND {some}"
+        # Hours and days are also summed whatever the key: a tenant with thousands has thousands of rows an hour else.
+        summed = keyless and unit in ("hour", "day")
+        table = f"tenants_tenant{unit}" if summed else f"tenants_usage{unit}"
+        whose = ["tenant_id", *(() if keyless else ("key_id",)), "model"]
         # OFFSET 0: each piece is looked up in the index. As a join the planner would read the table for all of them.
         parts.append(
             "SELECT piece.bucket, used.* "  # noqa: S608  # names of our own
             "FROM unnest(%s::timestamptz[], %s::timestamptz[], %s::int[]) AS piece(since, until, bucket), "
-            f"LATERAL (SELECT tenant_id, key_id, model, {', '.join(sums)} FROM tenants_usage{unit} AS u "
+            f"LATERAL (SELECT {', '.join([*whose, *sums])} FROM {table} AS u "
             f"WHERE u.tenant_id = ANY(%s::uuid[]) AND u.{unit} >= piece.since AND u.{unit} < piece.until {keys} "
             "OFFSET 0) AS used"
         )
@@ -149,7 +160,7 @@ def sum_usage(
             *asked_values,
         ]
         if key_ids is not None:
-            values += [[key_id for key_id in key_ids if key_id is not None], None in key_ids]
+            values.append([key_id for key_id in key_ids if key_id is not None])
     if not parts:
         return []
     group = f"GROUP BY {', '.join(by)}" if by else "HAVING count(*) > 0"

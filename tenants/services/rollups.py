@@ -1,9 +1,8 @@
 """Sums of the ledger by minute, hour and day: added to with the rows, made anew from them, and thinned out.
 
-Every drain takes the locks of sums in one order (minutes, hours, days, platform; each sorted, then the histograms of
-latency), after its rows. Two
-drains that sum for the same tenants wait for each other, as they do at the platform's one row a minute, and never
-deadlock.
+Every drain takes the locks of sums in one order (minutes, hours, days, hours and days whatever the key, platform; each
+sorted, then the histograms of latency), after its rows. Two drains that sum for the same tenants wait for each other,
+as they do at the platform's one row a minute, and never deadlock.
 """
 
 from collections.abc import Sequence
@@ -42,17 +41,23 @@ _UNITS: Final = {"minute": 60, "hour": 3600, "day": 86_400}
 """Tables of sums, finest first, and their seconds; all begin at the epoch, in UTC."""
 
 
-def _adding(unit: str) -> str:
-    columns = {"tenant_id": "uuid", "key_id": "uuid", "model": "text", unit: "timestamptz"} | _SUM_COLUMNS
+_WHOLE_UNITS: Final = ("hour", "day")
+"""Of a tenant and model, whatever the key; minutes are but the edges of a span, and are few."""
+
+
+def _adding(table: str, keys: Sequence[str], unit: str) -> str:
+    columns = {"tenant_id": "uuid"} | dict.fromkeys(keys, "uuid") | {"model": "text", unit: "timestamptz"}
+    columns |= _SUM_COLUMNS
     return (
-        f"INSERT INTO tenants_usage{unit} ({', '.join(columns)}) "  # noqa: S608  # names of our own
+        f"INSERT INTO {table} ({', '.join(columns)}) "  # noqa: S608  # names of our own
         f"SELECT * FROM unnest({', '.join(f'%s::{kind}[]' for kind in columns.values())}) "
-        f"ON CONFLICT (tenant_id, key_id, model, {unit}) DO UPDATE SET "
-        + ", ".join(f"{name} = tenants_usage{unit}.{name} + EXCLUDED.{name}" for name in _SUM_COLUMNS)
+        f"ON CONFLICT ({', '.join(['tenant_id', *keys, 'model', unit])}) DO UPDATE SET "
+        + ", ".join(f"{name} = {table}.{name} + EXCLUDED.{name}" for name in _SUM_COLUMNS)
     )
 
 
-_ADD: Final = {unit: _adding(unit) for unit in _UNITS}
+_ADD: Final = {unit: _adding(f"tenants_usage{unit}", ["key_id"], unit) for unit in _UNITS}
+_ADD_WHOLE: Final = {unit: _adding(f"tenants_tenant{unit}", [], unit) for unit in _WHOLE_UNITS}
 
 _PLATFORM_COLUMNS: Final = {"minute": "timestamptz", "requests": "bigint", "failures": "bigint", "tokens": "bigint"}
 _ADD_TO_PLATFORM: Final = (
@@ -94,6 +99,8 @@ def add_to_rollups(rows: Sequence[UsageRow]) -> None:
     """Count rows that were inserted in this transaction, each once."""
     for unit in _UNITS:
         _add(rows, unit)
+    for unit in _WHOLE_UNITS:
+        _add_whole(rows, unit)
     _add_to_platform(rows)
     latency.add_to_latency(rows)
 
@@ -118,6 +125,24 @@ def _add(rows: Sequence[UsageRow], unit: str) -> None:
         cursor.execute(_ADD[unit], columns)
 
 
+def _add_whole(rows: Sequence[UsageRow], unit: str) -> None:
+    seconds = _UNITS[unit]
+    sums: dict[tuple[UUID, str, int], _Sums] = {}
+    for row in rows:
+        sums.setdefault((row.tenant_id, row.model, int(row.started_at // seconds) * seconds), _Sums()).add(row)
+    if not sums:
+        return
+    ordered = sorted(sums)  # one lock order for all drains
+    columns: list[list[object]] = [
+        [tenant_id for tenant_id, _, _ in ordered],
+        [model for _, model, _ in ordered],
+        [datetime.fromtimestamp(start, UTC) for _, _, start in ordered],
+        *([getattr(sums[key], name) for key in ordered] for name in _SUM_COLUMNS),
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD_WHOLE[unit], columns)
+
+
 def _add_to_platform(rows: Sequence[UsageRow]) -> None:
     sums: dict[int, _Sums] = {}
     for row in rows:
@@ -137,7 +162,7 @@ def _add_to_platform(rows: Sequence[UsageRow]) -> None:
 
 
 _LOCK: Final = (
-    "LOCK TABLE tenants_usageminute, tenants_usagehour, tenants_usageday, "
+    "LOCK TABLE tenants_usageminute, tenants_usagehour, tenants_usageday, tenants_tenanthour, tenants_tenantday, "
     f"{', '.join(latency.TABLES)} IN SHARE ROW EXCLUSIVE MODE"
 )
 _FROM_ROWS: Final = (
@@ -170,6 +195,16 @@ def rebuild_day(day: datetime) -> int:
             cursor.execute(f"DELETE FROM {table} WHERE {unit} >= %s AND {unit} < %s", [since, until])  # noqa: S608
             cursor.execute(f"INSERT INTO {table} ({columns}) {_FROM_ROWS.format(unit=unit)}", bounds)
         latency.remake_latency(since, until, ids)
+        for unit in _WHOLE_UNITS:
+            sums = ", ".join(_SUM_COLUMNS)
+            totals = ", ".join(f"sum({name})" for name in _SUM_COLUMNS)
+            cursor.execute(f"DELETE FROM tenants_tenant{unit} WHERE {unit} >= %s AND {unit} < %s", [since, until])  # noqa: S608
+            cursor.execute(
+                f"INSERT INTO tenants_tenant{unit} (tenant_id, model, {unit}, {sums}) "  # noqa: S608
+                f"SELECT tenant_id, model, {unit}, {totals} FROM tenants_usage{unit} "
+                f"WHERE {unit} >= %s AND {unit} < %s GROUP BY 1, 2, 3",
+                [since, until],
+            )
         cursor.execute("SELECT coalesce(sum(requests), 0) FROM tenants_usageday WHERE day = %s", [since])
         return int(cursor.fetchone()[0])
 

@@ -10,7 +10,17 @@ from django.conf import settings
 from dashboard.views.portal import keys as keys_page
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import ApiKey, Tenant, TenantRole, TenantState, UsageDay, UsageHour, UsageMinute
+from tenants.models import (
+    ApiKey,
+    Tenant,
+    TenantDay,
+    TenantHour,
+    TenantRole,
+    TenantState,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+)
 from tests.browser.conftest import Web
 from tests.browser.walk import log_in
 from tests.dashboard.people import minutes_ago, pool, tenant, usage
@@ -195,7 +205,7 @@ def test_dialog_that_is_refused_or_fails_says_so(open_page: OpenPage, shoot: Sho
 @pytest.mark.parametrize("width", [1600, 390])
 def test_long_names_push_nothing_out_of_sight(open_page: OpenPage, shoot: Shoot, width: int) -> None:
     long = "organisation/" + "x" * 150
-    for sums in (UsageMinute, UsageHour, UsageDay):
+    for sums in (UsageMinute, UsageHour, UsageDay, TenantHour, TenantDay):
         sums.objects.filter(model="model-1").update(model=long)
     services.create_api_key(Tenant.objects.get(), name="k" * 80, allowed_models=[long], actor=SYSTEM)
     page = open_page(width=width)

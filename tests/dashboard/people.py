@@ -8,7 +8,17 @@ from django.utils import timezone
 from gpupool.models import Device, Instance, Lease, Model, ModelVersion, Node
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import PlatformMinute, Tenant, TenantRole, UsageDay, UsageHour, UsageMinute, User
+from tenants.models import (
+    PlatformMinute,
+    Tenant,
+    TenantDay,
+    TenantHour,
+    TenantRole,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+    User,
+)
 
 PASSWORD = "correct-horse-battery"
 
@@ -98,6 +108,9 @@ def usage(
     minute = at.astimezone(UTC).replace(second=0, microsecond=0)
     UsageHour.objects.create(hour=minute.replace(minute=0), **sums)
     UsageDay.objects.create(day=minute.replace(hour=0, minute=0), **sums)
+    whole = {name: value for name, value in sums.items() if name != "key_id"}
+    TenantHour.objects.create(hour=minute.replace(minute=0), **whole)
+    TenantDay.objects.create(day=minute.replace(hour=0, minute=0), **whole)
     return UsageMinute.objects.create(minute=minute, **sums)
 
 

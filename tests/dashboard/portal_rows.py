@@ -9,7 +9,18 @@ from django.utils import timezone
 from gpupool.models import Reservation
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import ApiKey, RefusalMinute, Tenant, UsageDay, UsageHour, UsageMinute, User, Webhook
+from tenants.models import (
+    ApiKey,
+    RefusalMinute,
+    Tenant,
+    TenantDay,
+    TenantHour,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+    User,
+    Webhook,
+)
 from tenants.policies.pricing import PriceTag
 from tenants.services.adjustments import adjust_bill
 from tenants.services.limits import create_limit
@@ -24,12 +35,15 @@ def used(
 ) -> None:
     """Adds to the sums of its minute, hour and day: `tokens` in and a quarter as many out."""
     minute = at.astimezone(UTC).replace(second=0, microsecond=0)
-    for rollup, column, moment in (
-        (UsageMinute, "minute", minute),
-        (UsageHour, "hour", minute.replace(minute=0)),
-        (UsageDay, "day", minute.replace(minute=0, hour=0)),
+    hour, day = minute.replace(minute=0), minute.replace(minute=0, hour=0)
+    for rollup, column, moment, of_key in (
+        (UsageMinute, "minute", minute, {"key_id": key.pk}),
+        (UsageHour, "hour", hour, {"key_id": key.pk}),
+        (UsageDay, "day", day, {"key_id": key.pk}),
+        (TenantHour, "hour", hour, {}),
+        (TenantDay, "day", day, {}),
     ):
-        named: dict[str, Any] = {"tenant_id": key.tenant_id, "key_id": key.pk, "model": model, column: moment}
+        named: dict[str, Any] = {"tenant_id": key.tenant_id, "model": model, column: moment} | of_key
         row, _ = rollup.objects.get_or_create(**named)
         row.requests += requests
         row.failures += failures

@@ -12,7 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenants.actor import SYSTEM
-from tenants.models import LedgerMark, PlatformMinute, UsageDay, UsageHour, UsageMinute, UsageRecord
+from tenants.models import (
+    LedgerMark,
+    PlatformMinute,
+    TenantDay,
+    TenantHour,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+    UsageRecord,
+)
 from tenants.selectors import platform_rates
 from tenants.services import create_api_key, create_tenant
 from tenants.services.ledger import MARK_RETENTION, Progress, prune_marks, record_usage, touch_keys
@@ -60,6 +69,13 @@ SELECT tenant_id, key_id, model, {unit}, requests, failures, cancelled, input_to
 FROM tenants_usage{unit} ORDER BY 1, 2, 3, 4
 """
 _UNITS: dict[str, Any] = {"minute": UsageMinute, "hour": UsageHour, "day": UsageDay}
+_WHOLE: dict[str, Any] = {"hour": TenantHour, "day": TenantDay}
+"""Whatever the key."""
+
+
+def _without_keys(query: str) -> str:
+    without = query.replace(" key_id,", "").replace("1, 2, 3, 4", "1, 2, 3")
+    return without.replace("tenants_usage{unit}", "tenants_tenant{unit}")
 
 
 _ENDED_ROWS = """
@@ -82,13 +98,16 @@ def _select(query: str) -> list[tuple[Any, ...]]:
 @given(st.lists(st.lists(rows, max_size=6), max_size=5))
 def test_sums_are_those_of_the_rows_whatever_comes_twice(batches: Sequence[Sequence[UsageRow]]) -> None:
     UsageRecord.objects.all().delete()
-    for sums in _UNITS.values():
+    for sums in (*_UNITS.values(), *_WHOLE.values()):
         sums.objects.all().delete()
     PlatformMinute.objects.all().delete()
     inserted = sum(record_usage(batch).inserted for batch in batches)
     assert inserted == UsageRecord.objects.count() == len({row.id for batch in batches for row in batch})
     for unit in _UNITS:
         assert _select(_SUMS.format(unit=unit)) == _select(_SUMS_OF_ROWS.format(unit=unit))
+    for unit in _WHOLE:
+        kept, made = _without_keys(_SUMS), _without_keys(_SUMS_OF_ROWS)
+        assert _select(kept.format(unit=unit)) == _select(made.format(unit=unit))
     assert _select(_PLATFORM) == _select(_ENDED_ROWS)
 
 

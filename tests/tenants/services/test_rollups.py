@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 from django.db.models import Sum
 
 from core.ids import uuid7_from
-from tenants.models import Tenant, UsageDay, UsageHour, UsageMinute
+from tenants.models import Tenant, TenantDay, TenantHour, UsageDay, UsageHour, UsageMinute
 from tenants.policies.periods import hours_that_days_share, period_at
 from tenants.reads.usage import usage_totals
 from tenants.services.ledger import record_usage
@@ -38,10 +38,13 @@ def _row(at: datetime, **more: Any) -> UsageRow:
 
 def _all() -> list[list[tuple[Any, ...]]]:
     sums = ("tenant_id", "key_id", "model", "requests", "output_tokens", "cost_micros")
+    whole = tuple(name for name in sums if name != "key_id")
     return [
         sorted(UsageMinute.objects.values_list("minute", *sums)),
         sorted(UsageHour.objects.values_list("hour", *sums)),
         sorted(UsageDay.objects.values_list("day", *sums)),
+        sorted(TenantHour.objects.values_list("hour", *whole)),
+        sorted(TenantDay.objects.values_list("day", *whole)),
     ]
 
 
@@ -52,6 +55,8 @@ def test_a_day_made_anew_is_what_it_was_and_its_neighbours_stay() -> None:
     UsageHour.objects.filter(hour__gte=DAY, hour__lt=DAY + timedelta(hours=5)).update(requests=99)
     UsageMinute.objects.filter(minute__gte=DAY + timedelta(hours=9), minute__lt=DAY + timedelta(days=1)).delete()
     UsageDay.objects.filter(day=DAY).delete()
+    TenantHour.objects.filter(hour=DAY + timedelta(hours=7)).update(requests=99)
+    TenantDay.objects.filter(day=DAY).delete()
     assert rebuild_day(DAY) == 85
     assert _all() == before
     assert rebuild_day(DAY + timedelta(hours=7)) == 85
@@ -97,7 +102,8 @@ def test_rows_that_are_added_while_a_day_is_made_anew_are_counted_once(threads: 
         wait_until(lambda: _waiting() == 2, "the second drain to wait")
     for thread in threads:
         thread.join(20)
-    assert [table.objects.aggregate(n=Sum("requests"))["n"] for table in (UsageMinute, UsageHour, UsageDay)] == [3] * 3
+    tables = (UsageMinute, UsageHour, UsageDay, TenantHour, TenantDay)
+    assert [table._default_manager.aggregate(n=Sum("requests"))["n"] for table in tables] == [3] * 5
 
 
 def _waiting() -> int:
@@ -186,6 +192,5 @@ def test_drains_that_sum_for_the_same_tenants_at_once_wait_for_each_other_and_lo
     for thread in threads:
         thread.join(30)
     assert failures == []
-    assert [table.objects.aggregate(n=Sum("requests"))["n"] for table in (UsageMinute, UsageHour, UsageDay)] == [
-        3 * 12 * 40
-    ] * 3
+    tables = (UsageMinute, UsageHour, UsageDay, TenantHour, TenantDay)
+    assert [table._default_manager.aggregate(n=Sum("requests"))["n"] for table in tables] == [3 * 12 * 40] * 5
