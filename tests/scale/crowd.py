@@ -84,6 +84,9 @@ def fill(crowd: Crowd, *, now: datetime, name: str = "crowd") -> Tenant:
         "span": float(DAYS * 86_400),
     }
     with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        (patience,) = cursor.fetchone()
+        cursor.execute("SET statement_timeout = 0")  # a million rows take longer than any page may
         for statement in (_TENANTS, _KEYS, _USAGE, _AUDITS):
             cursor.execute(statement, values)
     for back in range(DAYS + 1):
@@ -96,4 +99,5 @@ def fill(crowd: Crowd, *, now: datetime, name: str = "crowd") -> Tenant:
             [name],
         )
         busiest: UUID = cursor.fetchone()[0]
+        cursor.execute("SELECT set_config('statement_timeout', %s, false)", [patience])
     return Tenant.objects.get(pk=busiest)
