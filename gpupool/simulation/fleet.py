@@ -23,7 +23,8 @@ from gpupool.simulation.launcher import SimulatedLauncher
 
 log = structlog.get_logger(__name__)
 
-_PORTS_OF_A_NODE: Final = 64
+_FEWEST_PORTS: Final = 64  # of a node
+_MOST_PORTS: Final = 640  # an engine may take nine, and a GPU has room for several
 _LOOK_SECONDS: Final = 1.0
 
 
@@ -48,12 +49,13 @@ class FleetSettings:
 class SimulatedNode:
     """One node: an agent, made-up devices, engine doubles."""
 
-    def __init__(self, name: str, token: str, number: int, fleet: FleetSettings) -> None:
+    def __init__(self, name: str, token: str, number: int, fleet: FleetSettings, *, ports: int = _FEWEST_PORTS) -> None:
         self.name = name
         self.losses = 0
         self._token = token
         self._fleet = fleet
-        self._port_first = fleet.port_first + number * _PORTS_OF_A_NODE
+        self._ports = ports
+        self._port_first = fleet.port_first + number * ports
         self._chance = random.Random(fleet.seed * 1_000_003 + number)  # noqa: S311  (a course of events, no secret)
         self._launcher = SimulatedLauncher(speed=fleet.speed, traffic=fleet.traffic, seed=fleet.seed)
 
@@ -91,7 +93,7 @@ class SimulatedNode:
             web_url=fleet.web_url,
             var_dir=fleet.var_dir,
             port_first=self._port_first,
-            port_count=_PORTS_OF_A_NODE,
+            port_count=self._ports,
             tls=fleet.tls,
             simulated=True,
             boot_id=str(uuid.uuid4()),  # each time it starts anew
@@ -115,9 +117,10 @@ class Fleet:
         """`tokens` by node name. Raises ValueError for a kind that is not known, or ports beyond 65535."""
         if settings.kind not in KINDS:
             raise ValueError(f"There is no simulated kind {settings.kind!r}: {', '.join(KINDS)}.")
-        check_ports(settings.port_first, len(tokens))
+        ports = ports_of_a_node(settings.port_first, len(tokens))
         self.nodes: Sequence[SimulatedNode] = [
-            SimulatedNode(name, token, number, settings) for number, (name, token) in enumerate(tokens.items())
+            SimulatedNode(name, token, number, settings, ports=ports)
+            for number, (name, token) in enumerate(tokens.items())
         ]
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -136,10 +139,12 @@ class Fleet:
                 await asyncio.gather(stopping, *nodes, return_exceptions=True)
 
 
-def check_ports(first: int, nodes: int) -> None:
-    """Raises ValueError for ports beyond 65535."""
-    if first + nodes * _PORTS_OF_A_NODE > 65_536:
-        raise ValueError(f"{nodes} nodes need {_PORTS_OF_A_NODE} ports each, from {first}: there are 65535.")
+def ports_of_a_node(first: int, nodes: int) -> int:
+    """How many ports each node has, from `first` on. Raises ValueError where there are too few below 65536."""
+    ports = min(_MOST_PORTS, (65_536 - first) // max(1, nodes))
+    if ports < _FEWEST_PORTS:
+        raise ValueError(f"{nodes} nodes need {_FEWEST_PORTS} ports each, from {first}: there are 65535.")
+    return ports
 
 
 @contextlib.contextmanager

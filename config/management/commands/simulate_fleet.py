@@ -17,7 +17,7 @@ from config.node_tls import tls_to_web
 from gpupool.agent.link import NodeRefused
 from gpupool.agent.state import AgentAlreadyRuns
 from gpupool.policies.simulated import PREFIX
-from gpupool.simulation.fleet import Fleet, FleetSettings, check_ports, node_names, sole_fleet
+from gpupool.simulation.fleet import Fleet, FleetSettings, node_names, ports_of_a_node, sole_fleet
 from gpupool.simulation.kinds import KINDS
 
 if TYPE_CHECKING:  # an agent's process need not load models where it has --tokens
@@ -90,7 +90,7 @@ class Command(BaseCommand):
         )
         names = node_names(options["kind"], options["nodes"])
         try:
-            check_ports(options["port_first"], len(names))
+            ports_of_a_node(options["port_first"], len(names))
             # Held before any token is renewed: that would end a fleet that runs with the ones before.
             with sole_fleet(fleet_settings.var_dir, fleet_settings.kind):
                 fleet = Fleet(fleet_settings, self._tokens(options["tokens"], names))

@@ -22,7 +22,7 @@ from gpupool.engines.base import GivenDevice, WireRequest
 from gpupool.engines.registry import get_engine
 from gpupool.simulation.devices import XIDS, SimulatedDevices
 from gpupool.simulation.double import EngineDouble
-from gpupool.simulation.fleet import Fleet, FleetSettings, SimulatedNode, node_names
+from gpupool.simulation.fleet import Fleet, FleetSettings, SimulatedNode, node_names, ports_of_a_node
 from gpupool.simulation.kinds import KINDS
 from gpupool.simulation.launcher import SimulatedLauncher, SimulatedProcess
 from gpupool.simulation.traffic import Traffic
@@ -133,7 +133,8 @@ async def test_an_engine_loads_answers_sleeps_and_wakes(double: tuple[EngineDoub
         measured = get_engine(engine).measured
         assert measured is not None
         told = measured("", made.log)
-        assert (told.weights_bytes, told.kv_bytes) == (6 * GIB, pytest.approx(3.3 * GIB, rel=0.001))
+        assert told.weights_bytes == 6 * GIB
+        assert told.kv_bytes == pytest.approx(3.3 * GIB, rel=0.001)
     messages = [{"role": "user", "content": "one two three"}]
     answer = msgspec.json.decode(
         (await asked(port, "POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 5})).body
@@ -261,3 +262,13 @@ def test_a_fleet_is_checked_before_it_starts(tmp_path: Path) -> None:
         Fleet(FleetSettings(kind="k80", gpus=1, web_url="", var_dir=tmp_path, port_first=1), {})
     assert node_names("h100", 2) == ["sim-h100-01", "sim-h100-02"]
     assert node_names("l4", 125)[0] == "sim-l4-001"
+
+
+@pytest.mark.parametrize(("first", "nodes", "ports"), [(30_000, 8, 640), (30_000, 125, 284), (30_000, 555, 64)])
+def test_nodes_share_the_ports_that_there_are(first: int, nodes: int, ports: int) -> None:
+    assert ports_of_a_node(first, nodes) == ports
+
+
+def test_too_many_nodes_for_the_ports_are_refused() -> None:
+    with pytest.raises(ValueError, match="need 64 ports each"):
+        ports_of_a_node(30_000, 556)
