@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
@@ -92,6 +93,17 @@ async def refuse_socket(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "websocket.close"})
 
 
+def is_origin_readable(scope: Any) -> bool:
+    """Whether the check of the origin can read it; it would fail on others, with a traceback in the log for each."""
+    for name, value in scope["headers"]:
+        if name == b"origin":
+            try:
+                _ = urlsplit(value.decode("latin-1")).port
+            except ValueError:
+                return False
+    return True
+
+
 def bound_bodies(application: Application, seconds: float) -> Application:
     """`application` with a bound on the wait for a whole body; one that is late is told 408, as by the relay."""
 
@@ -174,7 +186,7 @@ def build_application(django: Application) -> Application:
         elif scope["path"].startswith("/v1/"):
             await realtime(scope, receive, send)
         else:
-            await browser(scope, receive, send)
+            await (browser if is_origin_readable(scope) else refuse_socket)(scope, receive, send)
 
     env = environment()
     http = bound_bodies(cap_bodies(django, env.body_cap_bytes), env.body_deadline_seconds)

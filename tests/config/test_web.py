@@ -12,12 +12,22 @@ from config.environment import BASE_DIR
 from config.web import build_application
 
 
-@pytest.mark.parametrize("path", ["/ws/nothing", "/agent/nothing", "/"])
-async def test_a_socket_to_nowhere_is_closed_without_a_failure(path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        ("/ws/nothing", b"http://localhost"),
+        ("/agent/nothing", b"http://localhost"),
+        ("/", b"http://localhost"),
+        ("/ws/live", b"http://["),
+        ("/ws/live", b"http://localhost:99999"),
+        ("/ws/live", b"\xff"),
+    ],
+)
+async def test_a_socket_to_or_from_nowhere_is_closed_without_a_failure(path: str, origin: bytes) -> None:
     async def no_http(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError("a socket is no request")
 
-    headers = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
+    headers = [(b"host", b"localhost"), (b"origin", origin)]
     scope = {"type": "websocket", "path": path, "query_string": b"", "headers": headers}
     communicator: Any = ApplicationCommunicator(build_application(no_http), scope)  # type: ignore[no-untyped-call]  # asgiref's
     await communicator.send_input({"type": "websocket.connect"})
