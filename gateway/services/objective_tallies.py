@@ -45,19 +45,16 @@ found AS (
     LEFT JOIN tenants_tenant t ON t.id = l.tenant_id
    WHERE (o.tenant_id IS NOT NULL OR o.tier <> '') AND (o.tier = '' OR t.sla_tier = o.tier)
 ),
-placed AS (
-  SELECT f.id, f.at, u.place, sum(u.n)::bigint AS n
-    FROM found f, unnest(f.counts) WITH ORDINALITY u(n, place) GROUP BY 1, 2, 3
+summed AS (
+  SELECT id, kind, at, sum(requests)::bigint AS requests, sum(faults)::bigint AS faults, {summed} AS counts
+    FROM found GROUP BY 1, 2, 3
 ),
-histogram AS (SELECT id, at, array_agg(n ORDER BY place) AS counts FROM placed GROUP BY 1, 2),
 latency AS (
-  SELECT p.id, p.at, sum(p.n)::bigint AS total, coalesce(sum(p.n) FILTER (WHERE p.place <= o.place), 0)::bigint AS good
-    FROM placed p JOIN o ON o.id = p.id AND o.kind <> 'availability' GROUP BY 1, 2
+  SELECT s.id, s.at, (SELECT coalesce(sum(n), 0)::bigint FROM unnest(s.counts) AS n) AS total,
+         (SELECT coalesce(sum(n), 0)::bigint FROM unnest(s.counts[1:o.place]) AS n) AS good
+    FROM summed s JOIN o ON o.id = s.id WHERE s.kind <> 'availability'
 ),
-served AS (
-  SELECT id, at, sum(requests)::bigint AS total, sum(faults)::bigint AS bad
-    FROM found WHERE kind = 'availability' GROUP BY 1, 2
-),
+served AS (SELECT id, at, requests AS total, faults AS bad FROM summed WHERE kind = 'availability'),
 refused AS (
   SELECT o.id, date_trunc('{unit}', r.minute, 'UTC') AS at, sum(r.refusals)::bigint AS n
     FROM o JOIN tenants_refusalminute r ON r.minute >= %(since)s AND r.minute < %(until)s AND r.status >= 500
@@ -74,13 +71,17 @@ counted AS (
     FROM served s FULL JOIN refused r ON r.id = s.id AND r.at = s.at
 )
 INSERT INTO gateway_objective{unit} AS kept (objective_id, {unit}, total, good, buckets)
-SELECT c.id, c.at, c.total, greatest(c.good, 0), coalesce(h.counts, array_fill(0::bigint, ARRAY[o.length]))
-  FROM counted c JOIN o ON o.id = c.id LEFT JOIN histogram h ON h.id = c.id AND h.at = c.at
+SELECT c.id, c.at, c.total, greatest(c.good, 0), coalesce(s.counts[1:o.length], array_fill(0::bigint, ARRAY[o.length]))
+  FROM counted c JOIN o ON o.id = c.id LEFT JOIN summed s ON s.id = c.id AND s.at = c.at
  ORDER BY c.id, c.at
     ON CONFLICT (objective_id, {unit}) DO UPDATE
    SET total = excluded.total, good = excluded.good, buckets = excluded.buckets
  WHERE (kept.total, kept.good, kept.buckets) IS DISTINCT FROM (excluded.total, excluded.good, excluded.buckets)
+RETURNING {unit}
 """
+_MOST_BUCKETS: Final = max(len(bounds) for bounds in BOUNDS.values()) + 1
+_SUMMED: Final = f"ARRAY[{', '.join(f'coalesce(sum(counts[{n}]), 0)::bigint' for n in range(1, _MOST_BUCKETS + 1))}]"
+"""One sum a bucket: to unnest the arrays and put them together again takes many times as long."""
 
 
 def tally_objectives(*, now: datetime) -> int:
@@ -103,12 +104,15 @@ def _tally(now: datetime) -> int:
     if known:
         last = min(objective.tallied_at for objective in known if objective.tallied_at is not None)
         new_hour = _hour(last) < _hour(now)
-        since = min(last, now) - (LATE_SPOOLS if new_hour else LATE)
-        since = max(since, _hour(now) - max(_looked_back(objective.window_days) for objective in known))
-        _count(known, "minute", since=max(since, now - MINUTES_KEPT), until=now)
-        _count(known, "hour", since=_hour(since), until=now)
+        longest = _hour(now) - max(_looked_back(objective.window_days) for objective in known)
+        since = max(_hour(min(last, now) - LATE), longest)
         if new_hour:
+            # Minutes are many: only those are counted again in whose hours something has come.
+            late = max(_hour(min(last, now) - LATE_SPOOLS), longest)
+            since = min([since, *_count(known, "hour", since=late, until=since)])
             prune_tallies(now=now)
+        _count(known, "hour", since=since, until=now)
+        _count(known, "minute", since=max(since, now - MINUTES_KEPT), until=now)
     Objective.objects.filter(pk__in=[one.pk for one in enabled]).update(tallied_at=now)
     return len(enabled)
 
@@ -139,8 +143,11 @@ def _hour(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def _count(objectives: Sequence[Objective], unit: str, *, since: datetime, until: datetime) -> None:
-    """`unit`: minute or hour. Minutes and hours that have begun before `until` are counted as far as they have come."""
+def _count(objectives: Sequence[Objective], unit: str, *, since: datetime, until: datetime) -> list[datetime]:
+    """`unit`: minute or hour; returns in which something has changed.
+
+    Minutes and hours that have begun before `until` are counted as far as they have come.
+    """
     first = since.astimezone(UTC).replace(second=0, microsecond=0)
     told: dict[str, Any] = {
         "ids": [one.pk for one in objectives],
@@ -155,7 +162,8 @@ def _count(objectives: Sequence[Objective], unit: str, *, since: datetime, until
         "until": until,
     }
     with connection.cursor() as cursor:
-        cursor.execute(_SQL.format(unit=unit), told)
+        cursor.execute(_SQL.format(unit=unit, summed=_SUMMED), told)
+        return [row[0] for row in cursor.fetchall()]
 
 
 def _place(objective: Objective) -> int:

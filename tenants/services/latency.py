@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
 from core.telemetry import buckets
 from tenants.models import LatencyHour, LatencyMinute, ModelLatencyHour, ModelLatencyMinute
@@ -56,7 +56,7 @@ _TABLES: Final = (
     _Table(ModelLatencyHour._meta.db_table, "hour", 3600, by_tenant=False),
 )
 TABLES: Final = tuple(table.name for table in _TABLES)
-"""What a rebuild locks, beside the sums."""
+_LOCK: Final = f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE"
 
 
 def _adding(table: _Table) -> str:
@@ -174,12 +174,15 @@ def _add(table: _Table, rows: Sequence[UsageRow]) -> None:
         cursor.execute(_ADD[table.name], columns)
 
 
+@transaction.atomic
 def remake_latency(since: datetime, until: datetime, ids: tuple[UUID, UUID]) -> None:
     """Make the histograms between two moments (whole hours) anew, of rows with ids in a range around them.
 
-    In the caller's transaction, which has locked TABLES.
+    Drains wait meanwhile: one that has put rows in has added them here or waits to. Safe to run twice.
     """
     with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0")
+        cursor.execute(_LOCK)
         for table in _TABLES:
             cursor.execute(
                 f"DELETE FROM {table.name} WHERE {table.unit} >= %s AND {table.unit} < %s",  # noqa: S608  # our names

@@ -162,8 +162,8 @@ def _add_to_platform(rows: Sequence[UsageRow]) -> None:
 
 
 _LOCK: Final = (
-    "LOCK TABLE tenants_usageminute, tenants_usagehour, tenants_usageday, tenants_tenanthour, tenants_tenantday, "
-    f"{', '.join(latency.TABLES)} IN SHARE ROW EXCLUSIVE MODE"
+    "LOCK TABLE tenants_usageminute, tenants_usagehour, tenants_usageday, tenants_tenanthour, tenants_tenantday "
+    "IN SHARE ROW EXCLUSIVE MODE"
 )
 _FROM_ROWS: Final = (
     "SELECT tenant_id, key_id, model, date_trunc('{unit}', started_at, 'UTC'), count(*), "
@@ -175,15 +175,24 @@ _FROM_ROWS: Final = (
 )
 
 
-@transaction.atomic
 def rebuild_day(day: datetime) -> int:
     """Make the sums of one day (UTC) anew from the ledger's rows; returns of how many. Safe to run twice.
 
     Drains wait meanwhile: one that has put rows in has added them to all sums or waits to, so that no row is
-    counted twice or not at all.
+    counted twice or not at all. Histograms are many times dearer: they are made anew by the hour, and drains get their
+    turn in between.
     """
     since = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    until = since + timedelta(days=1)
+    made = _rebuild_sums(since, since + timedelta(days=1))
+    for hour in range(24):
+        first = since + timedelta(hours=hour)
+        until = first + timedelta(hours=1)
+        latency.remake_latency(first, until, (_first_id(first - ID_MARGIN), _first_id(until + ID_MARGIN)))
+    return made
+
+
+@transaction.atomic
+def _rebuild_sums(since: datetime, until: datetime) -> int:
     ids = _first_id(since - ID_MARGIN), _first_id(until + ID_MARGIN)
     bounds: tuple[UUID | datetime, ...] = (*ids, since, until)
     with connection.cursor() as cursor:
@@ -194,7 +203,6 @@ def rebuild_day(day: datetime) -> int:
             table = f"tenants_usage{unit}"
             cursor.execute(f"DELETE FROM {table} WHERE {unit} >= %s AND {unit} < %s", [since, until])  # noqa: S608
             cursor.execute(f"INSERT INTO {table} ({columns}) {_FROM_ROWS.format(unit=unit)}", bounds)
-        latency.remake_latency(since, until, ids)
         for unit in _WHOLE_UNITS:
             sums = ", ".join(_SUM_COLUMNS)
             totals = ", ".join(f"sum({name})" for name in _SUM_COLUMNS)

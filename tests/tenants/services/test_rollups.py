@@ -12,9 +12,21 @@ from django.db import connection, connections, transaction
 from django.db.models import Sum
 
 from core.ids import uuid7_from
-from tenants.models import Tenant, TenantDay, TenantHour, UsageDay, UsageHour, UsageMinute
+from tenants.models import (
+    LatencyHour,
+    LatencyMinute,
+    ModelLatencyHour,
+    ModelLatencyMinute,
+    Tenant,
+    TenantDay,
+    TenantHour,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+)
 from tenants.policies.periods import hours_that_days_share, period_at
 from tenants.reads.usage import usage_totals
+from tenants.services import latency
 from tenants.services.ledger import record_usage
 from tenants.services.rollups import MINUTES_KEPT, prune_minutes, rebuild_day
 from tenants.usage import UsageRow
@@ -102,8 +114,38 @@ def test_rows_that_are_added_while_a_day_is_made_anew_are_counted_once(threads: 
         wait_until(lambda: _waiting() == 2, "the second drain to wait")
     for thread in threads:
         thread.join(20)
-    tables = (UsageMinute, UsageHour, UsageDay, TenantHour, TenantDay)
-    assert [table._default_manager.aggregate(n=Sum("requests"))["n"] for table in tables] == [3] * 5
+    usage = (UsageMinute, UsageHour, UsageDay, TenantHour, TenantDay)
+    tables = (*usage, LatencyMinute, LatencyHour, ModelLatencyMinute, ModelLatencyHour)
+    assert [table._default_manager.aggregate(n=Sum("requests"))["n"] for table in tables] == [3] * 9
+
+
+@pytest.mark.django_db(transaction=True)
+def test_drains_get_their_turn_between_the_hours_whose_histograms_are_made_anew(
+    threads: list[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_usage([_row(DAY + timedelta(hours=hour)) for hour in (0, 5, 23)])
+    remake, hours = latency.remake_latency, list[int]()
+
+    def remade(since: datetime, until: datetime, ids: tuple[UUID, UUID]) -> None:
+        remake(since, until, ids)
+        hours.append(since.hour)
+        if since.hour == 5:  # one that comes now, for an hour that is made and for one that is not
+            drain = threading.Thread(target=drained)
+            threads.append(drain)
+            drain.start()
+            drain.join(20)
+
+    def drained() -> None:
+        try:
+            record_usage([_row(DAY + timedelta(hours=hour, minutes=1)) for hour in (5, 23)])
+        finally:
+            connections.close_all()
+
+    monkeypatch.setattr(latency, "remake_latency", remade)
+    assert rebuild_day(DAY) == 3
+    assert hours == list(range(24))
+    assert sorted(LatencyHour.objects.values_list("hour__hour", "requests")) == [(0, 1), (5, 2), (23, 2)]
+    assert sorted(UsageHour.objects.values_list("hour__hour", "requests")) == [(0, 1), (5, 2), (23, 2)]
 
 
 def _waiting() -> int:
