@@ -19,6 +19,10 @@ _LONGEST_SECRET: Final = 1000
 """Half of one does not look like one: so much is left out where a line is cut."""
 
 HIDDEN: Final = "[hidden]"
+_MARK: Final = "\x00"
+"""Stands for it meanwhile: no pattern takes it for a secret."""
+
+_MARKS: Final = re.compile("\x00+")
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Control characters but the tab, and those that turn the direction of what follows, or cannot be seen: a line could
@@ -34,18 +38,18 @@ _NAMES: Final = (
     r"(?:(?:api|access|auth|secret|private|encryption|engine|account|signing)[_ -]?key|token|secret|passw(?:or)?d|"
     r"passphrase|pwd|authorization|credentials?|signature)"
 )
-_VALUE: Final = r"""(?:"[^"]{3,}"?|'[^']{3,}'?|[^\s"',;)}\]]{4,})"""
+_VALUE: Final = r"""(?:"[^"\x00]{3,}"?|'[^'\x00]{3,}'?|[^\s"',;)}\]\x00]{4,})"""
 _SECRETS: Final = (
     # A header's scheme and what follows it.
     re.compile(r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{4,}"),
     # Headers that hold nothing else, to their end.
     re.compile(
-        r"(?i)(\b(?:set-cookie|cookie|(?:proxy-)?authorization)[\"']?\s*[:=,]\s*[b\[(\"']*)(?!\[hidden\])[^\"'\]]{4,}"
+        r"(?i)(\b(?:set-cookie|cookie|(?:proxy-)?authorization)[\"']?\s*[:=,]\s*[\[(]*(?:b(?=[\"']))?[\"']*)[^\"'\]\x00]{4,}"
     ),
     # NAME=value, NAME: value, "name": "value", 'name': ['value'], (b'name', b'value'), --name value.
     re.compile(
         rf"(?i)({_NAMES}[\"']?(?:\s*[=:,]\s*|\s+(?=[^\s=:]))[b\[(]*(?=[\"'])|{_NAMES}[\"']?(?:\s*[=:]\s*|\s+(?=[^\s=:]))\[?)"
-        rf"(?!\[?[\"']?\[hidden\]|None\b|null\b){_VALUE}"
+        rf"(?!None\b|null\b){_VALUE}"
     ),
     # user:password@ of an address, and a token that stands for both.
     re.compile(r"(://[^/\s:@]*:)[^/\s]+(?=@)"),
@@ -107,9 +111,10 @@ def _up_to_a_word(line: str) -> str:
 
 def hide_secrets(line: str) -> str:
     """With HIDDEN in place of what looks like a key, a token or a password. It may hide more than it had to."""
+    line = line.replace("\x00", "").replace(HIDDEN, _MARK)  # it may have been here before
     for pattern in _SECRETS:
         line = pattern.sub(_hidden, line)
-    return _SHAPES.sub(HIDDEN, line)
+    return _MARKS.sub(HIDDEN, _SHAPES.sub(_MARK, line))
 
 
 def _without_keys(lines: list[str]) -> list[str]:
@@ -138,4 +143,4 @@ def _hidden(found: "re.Match[str]") -> str:
     if _PLAIN_NUMBER.match(value) and _OF_TOKEN.search(before):
         return found.group(0)
     quote = value[0] if value[0] in "\"'" else ""
-    return before + quote + HIDDEN + (quote if value[-1] == quote else "")
+    return before + quote + _MARK + (quote if value[-1] == quote else "")

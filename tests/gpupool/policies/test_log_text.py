@@ -73,6 +73,12 @@ def test_secrets_are_hidden(line: str, secret: str) -> None:
     assert HIDDEN in hidden
 
 
+def test_what_is_hidden_is_hidden_once() -> None:
+    assert hide_secrets("Authorization: Bearer s3cretvalue") == f"Authorization: {HIDDEN}"
+    assert hide_secrets("(b'authorization', b'Bearer s3cretvalue')") == f"(b'authorization', b'{HIDDEN}')"
+    assert hide_secrets(hide_secrets("api_key=['s3cretvalue']")) == f"api_key=['{HIDDEN}']"
+
+
 @pytest.mark.parametrize("piece", ["a-", "--", "api-", "sk-", "token ", "a://b:", "eyJaaaaaaaa.", "\x1b]", "\x1b[0"])
 def test_a_line_without_end_takes_no_time(piece: str) -> None:
     """Engines, and nodes, could else hold up whoever reads their logs."""
