@@ -36,7 +36,7 @@ _PLACES: Final[dict[Kind, tuple[str, str]]] = {
     Kind.BUDGET_SPENT: ("console-quotas", "?scope=tenant"),
     Kind.BUDGET_NEAR: ("console-quotas", "?scope=tenant"),
     Kind.APPROVAL_WAITS: ("console-approvals", ""),
-    Kind.WEBHOOK_DISABLED: ("console-overview", ""),
+    Kind.WEBHOOK_DISABLED: ("", ""),  # the platform's own are seen by the control API alone
 }
 
 

@@ -55,6 +55,17 @@ def test_every_page_names_whom_and_offers_to_end_it(client: Client, acme: Tenant
         assert 'action="/view-as/end/"' in text, page
 
 
+def test_a_persons_page_leads_to_looking_as_them_where_lists_are_too_long(client: Client, acme: Tenant) -> None:
+    client.force_login(person("olga", platform_role="operator"))
+    ben = User.objects.get(email="ben@example.com")
+    link = f"/console/tenants/acme/view-as/?member={ben.pk}"
+    assert link in client.get(f"/console/people/{ben.pk}/").content.decode()
+    assert [one.user for one in client.get(link).context["members"]] == [ben]
+    assert len(client.get("/console/tenants/acme/view-as/?member=x").context["members"]) == 2
+    client.force_login(person("rita", platform_role="read_only"))
+    assert "view-as" not in client.get(f"/console/people/{ben.pk}/").content.decode()
+
+
 def test_the_console_and_other_tenants_are_closed(client: Client, acme: Tenant) -> None:
     tenant("bank")
     look_as(client, "ada")

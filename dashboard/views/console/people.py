@@ -23,6 +23,7 @@ from dashboard.filters import search_text
 from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
+from dashboard.viewing import may_view_as
 from tenants import services
 from tenants.models import AccessToken, Membership, RoleMapping, User
 from tenants.policies.roles import Action, Object
@@ -117,6 +118,7 @@ def one(request: HttpRequest, user_id: UUID) -> HttpResponse:
             "tokens": AccessToken.objects.filter(user=person).order_by("-pk") if may_see_tokens else None,
             "zone": str(timezone.get_current_timezone()),
             "own": person.pk == signed_in(request).pk,
+            "may_view_as": person.is_active and may_view_as(signed_in(request)),
             "may_change": allowed(request, Action.CHANGE, Object.PERSON),
             "may_revoke": allowed(request, Action.DELETE, Object.ACCESS_TOKEN),
         },

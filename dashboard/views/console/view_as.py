@@ -1,5 +1,6 @@
 """Console: looking at a tenant's portal as one of its members sees it."""
 
+from contextlib import suppress
 from uuid import UUID
 
 from django.contrib import messages
@@ -18,7 +19,7 @@ from tenants.reads.people import list_members
 from tenants.services import Conflict
 
 _MOST_MEMBERS = 200
-"""In the list to choose from; of a larger tenant any member's page has its own button."""
+"""In the list to choose from, the newest; of a larger tenant each person's page leads to them alone."""
 
 
 @console_page
@@ -31,7 +32,10 @@ def begin(request: HttpRequest, slug: str) -> HttpResponse:
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None:
         raise Http404
-    members = [member for member in list_members(tenant)[:_MOST_MEMBERS] if member.user.is_active]
+    listed = list_members(tenant).filter(user__is_active=True)
+    with suppress(KeyError, ValueError):
+        listed = listed.filter(user_id=UUID(request.GET["member"]))
+    members = list(listed[:_MOST_MEMBERS])
     back = reverse("console-tenant", args=[slug])
     frame = {"title": _("Tenants"), "back": back, "tenant": tenant, "members": members}
     if request.method != "POST":
