@@ -39,7 +39,7 @@ export function summarise(tree) {
   let size = 0;
   for (const place of devices) {
     size += tree.sum[place];
-    tree.totals(place).forEach((mib, seg) => (totals[seg] += mib));
+    tree.totals(place, totals);
   }
   const found = {
     size,
@@ -54,6 +54,7 @@ export function summarise(tree) {
     pressed: 0,
     tightest: [],
   };
+  const fullest = new Map(); // by instance: on several GPUs it is still one, as tight as the tightest of them
   for (const gpu of devices) {
     const { schedulable } = tree.extra[gpu];
     if (schedulable !== null && schedulable !== undefined) {
@@ -63,36 +64,49 @@ export function summarise(tree) {
     for (let place = gpu + 1; place < tree.end[gpu]; place++) {
       if (tree.kind[place] === TENANT) found.reserved += tree.sum[place];
       if (tree.kind[place] !== INSTANCE) continue;
-      found.instances += 1;
       const share = tree.kvShare(place);
-      if (share === null) continue;
-      if (share >= PRESSURE) found.pressed += 1;
-      found.tightest.push([share, place]);
+      const before = fullest.get(tree.ids[place]);
+      if (before === undefined || (share ?? -1) > (before[0] ?? -1)) fullest.set(tree.ids[place], [share, place]);
     }
+  }
+  found.instances = fullest.size;
+  for (const told of fullest.values()) {
+    if (told[0] === null) continue;
+    if (told[0] >= PRESSURE) found.pressed += 1;
+    found.tightest.push(told);
   }
   found.tightest.sort((one, other) => other[0] - one[0]);
   found.tightest.length = Math.min(TIGHTEST, found.tightest.length);
   return found;
 }
 
+const written = new WeakMap();
+
+// Reading a text from the document takes longer than knowing what was written.
 function setText(node, text) {
-  if (node && node.textContent !== text) node.textContent = text;
+  if (!node || written.get(node) === text) return;
+  node.textContent = text;
+  written.set(node, text);
 }
 
 export class Figures {
   constructor(page) {
     this.page = page;
-    this.part = (name) => page.querySelector(`[data-figure="${name}"]`);
+    this.parts = new Map();
+    for (const figure of page.querySelectorAll("[data-figure]")) {
+      const [b, unit, under, meter] = ["b", ".value span", ".under", "progress"].map((part) => figure.querySelector(part));
+      this.parts.set(figure.dataset.figure, { figure, b, unit, under, meter });
+    }
   }
 
   #fill(name, mib, whole, under, share) {
-    const figure = this.part(name);
-    if (!figure) return;
+    const parts = this.parts.get(name);
+    if (!parts) return;
     const [value, unit] = mib === null ? [say("unknown"), ""] : memoryParts(mib, whole ?? mib);
-    setText(figure.querySelector("b"), value);
-    setText(figure.querySelector(".value span"), mib === null ? "" : whole === null || whole === undefined ? unit : `/ ${memoryParts(whole)[0]} ${unit}`);
-    setText(figure.querySelector(".under"), under);
-    const meter = figure.querySelector("progress");
+    setText(parts.b, value);
+    setText(parts.unit, mib === null ? "" : whole === null || whole === undefined ? unit : `/ ${memoryParts(whole)[0]} ${unit}`);
+    setText(parts.under, under);
+    const { meter } = parts;
     if (meter && Math.abs(meter.value - share) > 0.0005) meter.value = share;
   }
 
@@ -107,12 +121,12 @@ export class Figures {
     this.#fill("weights", weights, null, weights === null ? say("no_weights") : say("of_all", { share: percent(weightShare) }), weightShare);
     const hole = found.holeAt < 0 ? say("no_hole") : say("hole", { size: memory(found.hole) });
     this.#fill("schedulable", found.schedulable, null, hole, share(found.schedulable ?? 0, found.size));
-    const pressure = this.part("pressure");
+    const pressure = this.parts.get("pressure");
     if (!pressure) return;
     const unknown = found.instances > 0 && found.tightest.length === 0;
-    setText(pressure.querySelector("b"), unknown ? say("unknown") : String(found.pressed));
-    setText(pressure.querySelector(".value span"), say(found.instances === 1 ? "of_one_instance" : "of_instances", { n: found.instances }));
-    pressure.classList.toggle("warn", found.pressed > 0);
+    setText(pressure.b, unknown ? say("unknown") : String(found.pressed));
+    setText(pressure.unit, say(found.instances === 1 ? "of_one_instance" : "of_instances", { n: found.instances }));
+    pressure.figure.classList.toggle("warn", found.pressed > 0);
   }
 }
 
@@ -151,7 +165,15 @@ export class Legend {
 
   show(entries) {
     const same = entries.length === this.entries.length && entries.every(({ key }, at) => key === this.entries[at].key);
-    if (!same) this.list.replaceChildren(...entries.map((entry) => this.#item(entry)));
+    if (!same) {
+      // Those that stay are not made anew: the focus may be on one.
+      const before = new Map(this.entries.map(({ key }, at) => [key, this.list.children[at]]));
+      const items = entries.map((entry) => before.get(entry.key) ?? this.#item(entry));
+      for (const [at, item] of items.entries()) {
+        if (this.list.children[at] !== item) this.list.insertBefore(item, this.list.children[at] ?? null);
+      }
+      while (this.list.children.length > items.length) this.list.lastElementChild.remove();
+    }
     entries.forEach((entry, at) => {
       const button = this.list.children[at].firstElementChild;
       setText(button.querySelector("b"), entry.amount);
@@ -207,16 +229,19 @@ export class Tightest {
         this.body.append(row);
       }
       const button = row.querySelector("button");
-      button.dataset.key = tree.keys[place];
-      setText(button, tree.extra[place].model ?? tree.short[place]);
-      button.title = button.textContent;
+      if (button.dataset.key !== tree.keys[place]) {
+        button.dataset.key = tree.keys[place];
+        setText(button, tree.extra[place].model ?? tree.short[place]);
+        button.title = button.textContent;
+      }
       setText(row.querySelector(".sub"), tree.short[tree.ancestor(place, TENANT)] ?? "");
       setText(row.querySelector("[data-gpu]"), tree.short[tree.ancestor(place, GPU)] ?? "");
       setText(row.querySelector("[data-node]"), tree.short[tree.ancestor(place, NODE)] ?? "");
       setText(row.querySelector("[data-share]"), percent(share));
       const meter = row.querySelector("progress");
-      meter.value = share;
-      meter.className = `meter ${share >= PRESSURE ? "bad" : share >= 0.8 ? "used" : ""}`;
+      if (Math.abs(meter.value - share) > 0.0005) meter.value = share;
+      const tone = `meter ${share >= PRESSURE ? "bad" : share >= 0.8 ? "used" : ""}`;
+      if (meter.className !== tone) meter.className = tone;
     });
     const empty = rows.length === 0;
     this.table.hidden = empty;

@@ -14,7 +14,7 @@ export class Processes {
 
   // The node's id, "" for none.
   follow(node) {
-    if (!this.box || node === this.node) return;
+    if (!this.box || !this.address || node === this.node) return;
     this.node = node;
     this.box.hidden = !node;
     if (!node) this.box.replaceChildren();

@@ -17,7 +17,7 @@ export function facts(tree, place) {
     const parent = tree.parent[place];
     if (tree.sum[parent] > 0) add("share", say("of_parent", { share: percent(tree.sum[place] / tree.sum[parent]), name: tree.short[parent] }));
   } else if (kind > GPU || !tree.scope.startsWith("tenant:")) {
-    add("in_use", say("in_use_of", { size: memory(tree.used[place]), share: percent(tree.sum[place] ? tree.used[place] / tree.sum[place] : 0) }));
+    add("in_use", inUse(tree, place));
   }
   if (kind === GPU) {
     add("make", extra.name);
@@ -41,6 +41,14 @@ export function facts(tree, place) {
   return found;
 }
 
+// Unknown where nobody tells, and without a share where nobody tells of how much.
+function inUse(tree, place) {
+  if (tree.kind[place] === GPU && tree.extra[place].used === null) return said.unknown;
+  const size = memory(tree.used[place]);
+  if (tree.sum[place] === 0 || (tree.kind[place] === GPU && tree.size[place] === 0)) return size;
+  return say("in_use_of", { size, share: percent(tree.used[place] / tree.sum[place]) });
+}
+
 function amount(mib) {
   if (mib === undefined) return undefined;
   return mib === null ? said.unknown : memory(mib);
@@ -55,7 +63,8 @@ export function nameOf(tree, place) {
 export function sentence(tree, place) {
   const kind = kindWord(KINDS[tree.kind[place]]);
   const told = facts(tree, place).map(([word, value]) => `${word} ${value}`);
-  return `${kind} ${nameOf(tree, place)}: ${told.join(", ")}.`;
+  const name = nameOf(tree, place);
+  return `${name.startsWith(kind) ? name : `${kind} ${name}`}: ${told.join(", ")}.`; // not "GPU GPU 0"
 }
 
 export class Tooltip {

@@ -173,9 +173,8 @@ export class Tree {
     }
   }
 
-  // MiB by segment below `place`.
-  totals(place) {
-    const found = new Float64Array(SEGMENTS.length);
+  // MiB by segment below `place`, added to what was found before.
+  totals(place, found = new Float64Array(SEGMENTS.length)) {
     const last = this.firstSegment[this.end[place]];
     for (let ordinal = this.firstSegment[place]; ordinal < last; ordinal++) {
       found[this.seg[this.segments[ordinal]]] += this.values[ordinal];
