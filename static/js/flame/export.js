@@ -117,5 +117,5 @@ export function fileName(tree, scope, ending) {
   const parts = tree.path(scope).slice(1).map((place) => nameOf(tree, place));
   const place = parts.length ? parts.join("-") : KINDS[tree.kind[scope]];
   const time = localTime(tree.at).replace(/[-:]/g, "").replace(" ", "-");
-  return `gpu-memory-${place.replace(/[^\w.-]+/g, "_")}-${time}.${ending}`;
+  return `gpu-memory-${place.replace(/[^\p{L}\p{N}_.-]+/gu, "_")}-${time}.${ending}`;
 }

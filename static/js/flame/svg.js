@@ -1,6 +1,8 @@
 // As much of a canvas's context as draw.js uses, writing SVG.
+// What XML cannot say at all is left out: one such character in a name, and no program opens the drawing.
+const UNSPEAKABLE = /[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\u{10000}-\u{10FFFF}]/gu;
 const escape = (text) =>
-  String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
+  String(text).replace(UNSPEAKABLE, "").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
 const short = (value) => String(Math.round(value * 100) / 100);
 
 export class SvgContext {
