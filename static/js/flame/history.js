@@ -67,8 +67,9 @@ export class History {
       const answer = await fetch(`${this.address}?${asked}`, { headers: { Accept: "application/json" } });
       if (turn !== this.asked) return;
       if (!answer.ok) throw new Error(answer.headers.get("X-Request-ID") ?? String(answer.status));
-      this.told = await answer.json();
+      const told = await answer.json();
       if (turn !== this.asked) return;
+      this.told = told;
       this.#show("");
     } catch (error) {
       if (turn !== this.asked) return;

@@ -20,6 +20,8 @@ function drawn(plan) {
 
 function below(plan, place) {
   const { tree } = plan;
+  const crown = plan.crown.indexOf(place);
+  if (crown >= 0) return plan.crown[crown + 1] ?? plan.scope; // of an ancestor's children one alone is drawn
   for (let child = place + 1; child < tree.end[place]; child = tree.end[child]) if (tree.sum[child] > 0) return child;
   return otherBand(plan, place, 1);
 }
@@ -40,6 +42,21 @@ function otherBand(plan, place, step) {
   const y = band.top + (step > 0 ? 1 : plan.bandHeight - 1);
   const found = plan.at(Math.min(plan.x[place] + 0.5, plan.tree.sum[band.root] - 0.5), y);
   return found < 0 ? place : found;
+}
+
+// A place by names, for `found` in the next tree: places are numbers of one tree alone.
+export function hold(tree, place) {
+  const keys = tree.path(place).filter((at) => tree.kind[at] !== SEGMENT).map((at) => tree.keys[at]);
+  return { keys: keys.reverse(), segment: tree.kind[place] === SEGMENT ? tree.segmentOf(place) : "" };
+}
+
+// Where that is now, or else the nearest above it that is still there; never the whole.
+export function found(tree, { keys, segment }) {
+  const at = keys.findIndex((key) => key && tree.find(key) >= 0);
+  if (at < 0) return -1;
+  const place = tree.find(keys[at]);
+  const same = (child) => tree.kind[child] === SEGMENT && tree.segmentOf(child) === segment;
+  return (at === 0 && segment && tree.children(place).find(same)) || place;
 }
 
 export function firstPlace(plan) {
@@ -82,10 +99,13 @@ export function listen(stage, app) {
     }
     event.preventDefault();
   });
-  // Escape works wherever the focus is, unless something else on the page is open and wants it.
+  // Escape works wherever the focus is, unless something else on the page is open and wants it: seen on the way down,
+  // because whoever closes that does so before the event comes up here.
+  let taken = false;
+  const open = "dialog[open], details.menu[open], .nav-open, :popover-open";
+  document.addEventListener("keydown", () => (taken = document.querySelector(open) !== null), true);
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || event.defaultPrevented) return;
-    if (document.querySelector("dialog[open], details.menu[open], .nav-open")) return;
+    if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || taken) return;
     if (event.target instanceof HTMLInputElement && event.target.type === "search" && event.target.value) return;
     app.up();
   });

@@ -7,11 +7,12 @@ import { asCsv, asPng, asSvg, fileName, save } from "./export.js";
 import { Feed, Stats } from "./feed.js";
 import { Figures, Legend, legendOf, summarise, Tightest, where } from "./figures.js";
 import { History } from "./history.js";
-import { listen } from "./keys.js";
+import { found, hold, listen } from "./keys.js";
 import { Plan } from "./layout.js";
+import { Pointing } from "./pointing.js";
 import { Processes } from "./processes.js";
 import { Scrub } from "./scrub.js";
-import { kin, kinOf, matching, ofLegend } from "./search.js";
+import { matching, ofLegend } from "./search.js";
 import { onWalk, readState, writeState } from "./state.js";
 import { TreeTable } from "./table.js";
 import { nameOf, sentence, Tooltip } from "./tooltip.js";
@@ -19,7 +20,6 @@ import { CLUSTER, GPU, KINDS, NODE, SEGMENT, TENANT } from "./tree.js";
 import { clock, kindWord, memory, say } from "./words.js";
 import { Wall } from "./wall.js";
 
-const HOVER_MS = 140;
 const page = document.getElementById("flame");
 const part = (name) => page.querySelector(`[data-part="${name}"]`);
 const stage = part("stage");
@@ -29,14 +29,14 @@ const state = readState();
 const stats = new Stats();
 const now = { tree: null, scope: 0, path: [], plan: null, styles: null, palette: null, slots: new Map(), channel: "connecting" };
 let paused = false;
-let hovering = 0;
 
 const wall = new Wall(stage, {
   enter: (place) => enter(place),
-  point: (place, event) => point(place, event),
+  point: (place, event) => pointing.on(now.tree, place, event),
   zoomed: (zoomed) => (part("unzoom").hidden = !zoomed),
 });
 const tooltip = new Tooltip(part("tooltip"));
+const pointing = new Pointing(stage, tooltip, (dimmed) => setDims(dimmed));
 const figures = new Figures(page);
 const legend = new Legend(part("legend"), (key) => setDims(key === null ? null : ofLegend(now.tree, key, state.by === "tenant")));
 const tightest = new Tightest(part("tightest"), (key) => goTo(key));
@@ -47,7 +47,7 @@ const scrub = new Scrub(part("scrub"), page.dataset.frame, {
   onFrame: (tree) => showTree(tree),
   onLive: () => backToLive(),
   onTrouble: (text) => trouble(text),
-  onMove: (at) => goBack(at, { load: false }),
+  onMove: (at, { settled = false } = {}) => goBack(at, { load: settled }),
 });
 const feed = new Feed(page.dataset.scope, {
   stats,
@@ -59,6 +59,7 @@ const feed = new Feed(page.dataset.scope, {
 // ---- what comes in
 
 function showTree(tree) {
+  const before = now.tree;
   now.tree = tree;
   part("loading").hidden = true;
   const any = tree.kind.includes(GPU);
@@ -66,20 +67,28 @@ function showTree(tree) {
   part("filled").hidden = !any;
   part("simulated").hidden = !tree.simulated;
   part("simulated").textContent = tree.simulated === "all" ? say("simulated_all") : say("simulated_some");
+  const held = wall.focused < 0 ? null : hold(before, wall.focused);
   wall.forget();
+  pointing.forget();
   settleScope();
   dress();
+  if (held) wall.focused = found(tree, held);
   arrange({ keepZoom: true });
   showAmounts();
+  redescribe();
   showMoment();
 }
 
 function showValues(tree) {
   now.plan.place();
-  wall.draw();
+  wall.follow();
   showAmounts();
-  if (wall.focused >= 0 && document.activeElement === stage) describe(wall.focused, { quiet: true });
+  redescribe();
   showMoment();
+}
+
+function redescribe() {
+  if (wall.focused >= 0 && document.activeElement === stage) describe(wall.focused, { quiet: true });
 }
 
 function showAmounts() {
@@ -89,7 +98,7 @@ function showAmounts() {
   tightest.show(tree, found.tightest);
   legend.show(legendOf(tree, scope, now.palette, state.by === "tenant", now.slots));
   part("size").textContent = memory(tree.sum[scope]);
-  table.show(tree, scope, wall.searched ?? null);
+  table.show(tree, scope, wall.searched ?? null, state.q);
 }
 
 function showMoment() {
@@ -138,7 +147,7 @@ function setScope(place, { step = true } = {}) {
   settleScope();
   writeState(state, { step });
   wall.forget();
-  clearTimeout(hovering);
+  pointing.forget();
   wall.dimmed = wall.searched ?? null;
   tooltip.hide();
   arrange({ keepZoom: false });
@@ -200,11 +209,12 @@ function goBack(at, { load = true, step = false } = {}) {
   feed.stop();
   paused = false;
   state.at = String(at);
-  writeState(state, { step });
   scrub.put(at);
   showPause();
   showChannel("paused");
-  if (load) scrub.load(at);
+  if (!load) return; // the slider still moves: its last place is the one that the address says
+  writeState(state, { step });
+  scrub.load(at);
 }
 
 function backToLive() {
@@ -266,28 +276,6 @@ function setDims(dimmed) {
   wall.redraw();
 }
 
-let pointedKin = "";
-
-function point(place, event) {
-  if (place < 0 || !event) {
-    clearTimeout(hovering);
-    pointedKin = "";
-    tooltip.hide();
-    setDims(null);
-    return;
-  }
-  const { tree } = now;
-  const box = stage.getBoundingClientRect();
-  tooltip.show(tree, place, event.clientX - box.left, event.clientY - box.top, box.width);
-  const target = tree.kind[place] === SEGMENT ? tree.parent[place] : place;
-  const key = kinOf(tree, target) === null ? "" : tree.keys[target];
-  if (key === pointedKin) return;
-  pointedKin = key;
-  clearTimeout(hovering);
-  // A moment later, so that a pointer on its way does not make the wall flicker.
-  hovering = setTimeout(() => setDims(key ? kin(tree, target) : null), HOVER_MS);
-}
-
 function describe(place, { quiet = false } = {}) {
   const text = sentence(now.tree, place);
   stage.setAttribute("aria-description", text);
@@ -302,6 +290,7 @@ listen(stage, {
     wall.focused = place;
     wall.outline();
     describe(place);
+    wall.reveal(place);
     const rect = wall.rectOf(place);
     if (!rect) return;
     const top = stage.getBoundingClientRect().top + wall.margins.top + rect.top;
@@ -348,7 +337,7 @@ part("search").addEventListener("input", (event) => {
   if (!now.tree) return;
   search();
   wall.redraw();
-  table.show(now.tree, now.scope, wall.searched ?? null);
+  table.show(now.tree, now.scope, wall.searched ?? null, state.q);
 });
 part("pause").addEventListener("click", () => setPaused(!paused));
 part("unzoom").addEventListener("click", () => wall.zoomOut());

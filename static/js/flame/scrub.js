@@ -7,7 +7,7 @@ const STEP_SECONDS = 5;
 const SETTLE_MS = 120;
 
 export class Scrub {
-  // `onFrame(tree)`, `onLive()`, `onTrouble(sentence or "")`.
+  // `onFrame(tree)`, `onLive()`, `onTrouble(sentence or "")`, `onMove(at, {settled})`.
   constructor(slider, address, { onFrame, onLive, onTrouble, onMove }) {
     this.slider = slider;
     this.address = address;
@@ -36,7 +36,7 @@ export class Scrub {
     }
     const at = Math.round(Date.now() / 1000) + back;
     this.onMove(at);
-    this.timer = setTimeout(() => this.load(at), SETTLE_MS);
+    this.timer = setTimeout(() => this.onMove(at, { settled: true }), SETTLE_MS);
   }
 
   #say(back) {

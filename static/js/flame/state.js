@@ -23,7 +23,11 @@ export function writeState(state, { step = false } = {}) {
   const query = asked.toString();
   const address = `${location.pathname}${query ? `?${query}` : ""}`;
   if (address === `${location.pathname}${location.search}`) return;
-  history[step ? "pushState" : "replaceState"](null, "", address);
+  try {
+    history[step ? "pushState" : "replaceState"](null, "", address);
+  } catch {
+    // Browsers refuse more than so many a minute: the page goes on, the address follows with the next change.
+  }
 }
 
 export function onWalk(callback) {

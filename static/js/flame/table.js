@@ -18,8 +18,12 @@ export class TreeTable {
     details.querySelector("[data-on]").addEventListener("click", () => this.#turn(1));
   }
 
-  show(tree, scope, dimmed) {
-    if (tree !== this.tree || scope !== this.scope || dimmed !== this.dimmed) this.page = 0;
+  // `search`: the text that `dimmed` comes of.
+  show(tree, scope, dimmed, search) {
+    // Another topology does not turn the page back under whoever reads it; another scope or search does.
+    const asked = `${tree.keys[scope]}|${search}`;
+    if (asked !== this.asked) this.page = 0;
+    this.asked = asked;
     this.tree = tree;
     this.scope = scope;
     this.dimmed = dimmed;
