@@ -86,6 +86,7 @@ export class Painter {
       return pattern;
     });
     this.font = "";
+    this.fonts = new Map();
     this.labels = []; // by place: what was written last, and for which room and size
     this.fontsLoaded = fontsLoaded;
     this.runs = Array.from({ length: 6 }, () => ({ from: 0, to: -1, widest: 0, fill: null, alpha: 1 }));
@@ -183,11 +184,19 @@ export class Painter {
     if (to - from >= LEAST_LABEL && height >= 10) this.#label(scene, place, from, to - from - gap, top, height);
   }
 
+  // The same text object each time, which is quick to compare.
+  #font(weight, size) {
+    const key = weight + size;
+    let font = this.fonts.get(key);
+    if (!font) this.fonts.set(key, (font = `${weight} ${size}px ${this.palette.font}`));
+    return font;
+  }
+
   #label(scene, place, left, width, top, height) {
     const { context, palette } = this;
     const { tree } = scene.plan;
     const size = height < 13 ? 9.5 : height < 24 ? 11 : 12;
-    const font = `${tree.kind[place] <= TENANT ? 600 : 500} ${size}px ${palette.font}`;
+    const font = this.#font(tree.kind[place] <= TENANT ? 600 : 500, size);
     if (font !== this.font) {
       context.font = font;
       this.font = font;
@@ -214,7 +223,11 @@ export class Painter {
     else if (kind === INSTANCE) name = tree.extra[place].model ?? name;
     const label = { room, font, size: tree.sum[place], used: tree.used[place], text: "", more: "", at: 0 };
     label.text = fitter.fit(context, font, name, room);
-    if (label.text !== name) return label;
+    if (label.text !== name) {
+      const number = kind === GPU ? /[\d.:]+$/.exec(name)?.[0] : undefined; // "GP…" names none of eight
+      if (number && fitter.width(context, font, number) <= room) label.text = number;
+      return label;
+    }
     let more = memory(tree.sum[place]);
     if (kind === GPU && tree.useOf(place) !== null) more = percent(tree.useOf(place), 0);
     label.at = fitter.width(context, font, name) + 7;

@@ -6,6 +6,9 @@ import { CLUSTER, NODE } from "./tree.js";
 
 const CLICK_PIXELS = 4;
 const NARROW = 560;
+const MOST_HIGH = 32000;
+const MOST_PIXELS = 100e6;
+const AXES_DRIFT = 0.002; // of the widest band, which axes may be behind
 
 export class Wall {
   // `on`: {enter(place), point(place, event), zoomed(bool)}.
@@ -26,11 +29,17 @@ export class Wall {
     this.late = new Set(); // bands that are to be drawn when they come into sight
     this.frame = 0;
     new ResizeObserver(() => this.#resized()).observe(stage.parentElement);
-    matchMedia(`(resolution: ${devicePixelRatio}dppx)`).addEventListener("change", () => this.show(this.plan));
+    this.#watchScale();
     for (const event of ["scroll", "resize"]) {
       addEventListener(event, () => this.late.size && this.#soon(() => this.#drawLate()), { passive: true });
     }
     this.#listen();
+  }
+
+  // Zoom of the browser, or another screen: the query is of one ratio, and so made anew for each.
+  #watchScale() {
+    const query = matchMedia(`(resolution: ${devicePixelRatio}dppx)`);
+    query.addEventListener("change", () => (this.#watchScale(), this.show(this.plan)), { once: true });
   }
 
   setLook(palette, styles) {
@@ -44,13 +53,18 @@ export class Wall {
     const full = [0, Math.max(1, plan.widest)];
     const before = this.plan;
     this.plan = plan;
-    if (!keepZoom || !this.range || !before || Math.abs(before.widest - plan.widest) > 0.5) this.range = full;
+    const zoomed = keepZoom && before && (this.range[0] > 0 || this.range[1] < this.drawnWidest);
+    const other = before !== plan && Math.abs(this.drawnWidest - plan.widest) > 0.5;
+    if (!zoomed || other || this.range[1] > plan.widest) this.range = full;
     const wide = this.stage.parentElement.clientWidth;
     const margins = this.#margins(plan, wide);
     this.margins = margins;
     this.width = Math.max(60, wide - margins.left - margins.right);
     this.stage.style.height = `${margins.top + plan.height + margins.bottom}px`;
-    this.scale = Math.min(3, devicePixelRatio || 1);
+    // A canvas that is too large stays blank: a thousand bands are drawn less finely than eight.
+    this.scale = Math.min(3, devicePixelRatio || 1, MOST_HIGH / plan.height, Math.sqrt(MOST_PIXELS / plan.height / this.width));
+    this.drawnWidest = plan.widest;
+    this.ratio = devicePixelRatio;
     for (const canvas of [this.canvas, this.overlay]) {
       canvas.width = Math.round(this.width * this.scale);
       canvas.height = Math.round(plan.height * this.scale);
@@ -87,7 +101,11 @@ export class Wall {
 
   #bandLabel(name) {
     const size = this.plan.bands.length > 20 ? 10.5 : 12;
-    return elided(this.over, `700 ${size}px ${this.palette.font}`, name, this.margins.left - 20);
+    const fit = (text) => elided(this.over, `700 ${size}px ${this.palette.font}`, text, this.margins.left - 20);
+    if (fit(name) === name) return name;
+    // Names of machines differ at their ends: it is the beginning that is cut.
+    const turned = (text) => [...text].reverse().join("");
+    return turned(fit(turned(name)));
   }
 
   scene() {
@@ -119,6 +137,23 @@ export class Wall {
       this.painter.band(scene, band);
       this.late.delete(band);
     }
+  }
+
+  // After other figures: axes stand still, unless a band has grown or shrunk, as those of unknown size do.
+  follow() {
+    const { widest } = this.plan;
+    const still = Math.abs(widest - this.drawnWidest) <= AXES_DRIFT * this.drawnWidest && this.ratio === devicePixelRatio;
+    if (still) this.draw();
+    else this.show(this.plan);
+  }
+
+  // The part of the bytes that is shown moves to where `place` is, if it is elsewhere.
+  reveal(place) {
+    const rect = this.plan.rect(place);
+    const [from, to] = this.range;
+    if (!rect || (rect.x < to && rect.x + rect.width > from)) return;
+    const start = Math.max(0, Math.min(rect.x + rect.width / 2 - (to - from) / 2, this.plan.widest - (to - from)));
+    this.#zoom([start, start + to - from]);
   }
 
   #soon(work) {
@@ -169,8 +204,7 @@ export class Wall {
   }
 
   zoomOut() {
-    this.range = null;
-    this.show(this.plan);
+    this.show(this.plan, { keepZoom: false });
   }
 
   #resized() {
