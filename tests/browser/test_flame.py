@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.conftest import Web
 from tests.browser.test_accessible import violations
-from tests.browser.walk import log_in, wait_for_pill
-from tests.browser.walls import WallDouble
+from tests.browser.walk import wait_for_pill
+from tests.browser.walls import WallDouble, signed_in, told
 from tests.dashboard.live.memory_examples import MovingFleet
 from tests.dashboard.people import person
 from tests.waiting import wait_until
@@ -35,7 +35,7 @@ def fleet() -> MovingFleet:
 def opened(page: "Page", fleet: MovingFleet, address: str = WALL) -> WallDouble:
     """The wall, live, after some seconds of the fleet."""
     double = WallDouble(page, fleet)
-    log_in(page, "olga", then="/console/fit/")
+    signed_in(page, "olga")
     page.goto(address)
     wait_for_pill(page, "live")
     page.locator("[data-part=filled]").wait_for()
@@ -43,10 +43,6 @@ def opened(page: "Page", fleet: MovingFleet, address: str = WALL) -> WallDouble:
         double.tick()
     wait_until(lambda: told(page, "stats.updates") >= 4, "frames do not arrive")
     return double
-
-
-def told(page: "Page", what: str) -> Any:
-    return page.evaluate(f"gatehouseFlame.{what}")
 
 
 def crumbs(page: "Page") -> list[str]:
@@ -135,7 +131,7 @@ def test_keyboard_moves_enters_goes_up_and_pauses(open_page: OpenPage, fleet: Mo
     stage.focus()
     page.keyboard.press("ArrowRight")
     assert told(page, "wall.focused") == 2
-    assert page.locator("[data-part=live-text]").inner_text().startswith("GPU GPU 0: Memory 79 GiB")
+    assert page.locator("[data-part=live-text]").inner_text().startswith("GPU 0: Memory 79 GiB")
     page.keyboard.press("ArrowRight")
     assert "GPU 1" in (stage.get_attribute("aria-description") or "")
     page.keyboard.press("ArrowDown")
@@ -189,9 +185,7 @@ def test_search_and_pointer_leave_bright_what_belongs_together(
     assert page.evaluate(bright) == sum(node[3] == slug for node in tenants)
 
 
-def test_a_lost_frame_is_noticed_and_mended(open_page: OpenPage, fleet: MovingFleet) -> None:
-    page = open_page()
-    double = opened(page, fleet)
+def mends_a_lost_frame(page: "Page", double: WallDouble) -> None:
     double.skip()
     double.tick()
     wait_until(lambda: told(page, "stats.resyncs") == 1, "the gap is not noticed")
@@ -211,8 +205,8 @@ def test_a_quarter_of_an_hour_back_and_live_again_and_a_moment_that_is_gone(
     slider.fill("-300")
     wait_for_pill(page, "paused")
     page.get_by_role("button", name="Back to live").wait_for()
-    assert "at=" in page.url
     wait_until(lambda: told(page, "now.tree.seq") == 1, "the frame of then is not shown")
+    assert "at=" in page.url
     shoot(page, "flame-scrub")
     assert violations(page) == []
     address = page.url
@@ -227,9 +221,11 @@ def test_a_quarter_of_an_hour_back_and_live_again_and_a_moment_that_is_gone(
     page.get_by_role("alert").get_by_text("Frames are gone.").wait_for()
 
 
-def test_the_wall_is_a_picture_a_drawing_and_figures(open_page: OpenPage, fleet: MovingFleet, tmp_path: Path) -> None:
+def test_a_lost_frame_is_mended_and_the_wall_is_a_picture_a_drawing_and_figures(
+    open_page: OpenPage, fleet: MovingFleet, tmp_path: Path
+) -> None:
     page = open_page()
-    opened(page, fleet)
+    mends_a_lost_frame(page, opened(page, fleet))
     found = {}
     for name, kind in (("Picture", "png"), ("Drawing", "svg"), ("Figures", "csv")):
         page.get_by_text("Export", exact=True).click()

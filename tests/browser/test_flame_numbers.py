@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.conftest import Web
-from tests.browser.walk import log_in, wait_for_pill
-from tests.browser.walls import WallDouble
+from tests.browser.walk import wait_for_pill
+from tests.browser.walls import WallDouble, signed_in
 from tests.dashboard.live.memory_examples import MovingFleet
 from tests.dashboard.people import person
 from tests.waiting import wait_until
@@ -32,7 +32,7 @@ def _operator(web: Web) -> None:
 
 def opened(page: "Page", gpus: int) -> WallDouble:
     double = WallDouble(page, MovingFleet(gpus))
-    log_in(page, "olga", then="/console/fit/")
+    signed_in(page, "olga")
     page.goto("/console/gpu-memory/")
     wait_for_pill(page, "live")
     page.locator("[data-part=filled]").wait_for()
