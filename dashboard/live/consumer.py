@@ -17,6 +17,7 @@ from dashboard.live.connections import UNKNOWN_STANDING, Connection, message
 from dashboard.live.hub import shared_hub
 from dashboard.live.topics import LONGEST_SCOPE, Topic
 from dashboard.live.viewers import Ended
+from gateway.relay.guards import ABORT
 
 CLOSE_DENIED: Final = 4403
 """Close code of a viewer who may not, or no longer, watch; the reason is a word, and pages then stop trying."""
@@ -29,6 +30,7 @@ _MOST_SUBSCRIPTIONS: Final = 16
 _MOST_MESSAGES: Final = 120  # in each stretch
 _STRETCH_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 30.0
+_CLOSE_SECONDS: Final = 5.0
 UNREAD: Final = "unread"
 
 
@@ -140,7 +142,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             connection.end(UNREAD)
         shared_hub().leave(connection)
         again = connection.ended in (UNKNOWN_STANDING, UNREAD)
-        await self.close(_CLOSE_AGAIN if again else CLOSE_DENIED, connection.ended)
+        await self._close(_CLOSE_AGAIN if again else CLOSE_DENIED, connection.ended)
 
     async def _hang_up(self, code: int) -> None:
         """Nothing may be sent behind a close, nor what the page said meanwhile be heard."""
@@ -150,7 +152,17 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if self._writer is not None:
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
-        await self.close(code)
+        await self._close(code)
+
+    async def _close(self, code: int, reason: str | None = None) -> None:
+        """Our server waits with a close, too, until the client reads: one that never does is cut off."""
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.close(code, reason)
+        except TimeoutError:
+            abort: Any = self.scope.get(ABORT)
+            if abort is not None:
+                abort()
 
 
 def is_same_origin(scope: Mapping[str, Any]) -> bool:

@@ -14,8 +14,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard.live.consumer import CLOSE_DENIED, is_same_origin
+from dashboard.live.base import Viewer
+from dashboard.live.connections import Connection
+from dashboard.live.consumer import CLOSE_DENIED, LiveConsumer, is_same_origin
 from dashboard.live.hub import close_shared_hub, shared_hub
+from gateway.relay.guards import ABORT
 from gpupool.leases.default import close_shared_store
 from tenants import services
 from tenants.actor import SYSTEM
@@ -158,6 +161,28 @@ async def test_nothing_that_was_said_behind_an_abuse_is_heard(monkeypatch: pytes
         assert (await page.closed())[0] == 1009
         assert await page.nothing()  # a second close would be an error of ours
         assert not shared_hub()._connections
+
+
+async def test_a_client_that_never_reads_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.live.consumer._SEND_SECONDS", 0.1)
+    monkeypatch.setattr("dashboard.live.consumer._CLOSE_SECONDS", 0.1)
+    hub_with(OwnersFeed())
+    aborted = asyncio.Event()
+    consumer = LiveConsumer()
+    scope: Any = {ABORT: aborted.set}
+    consumer.scope = scope
+
+    async def never(_: object) -> None:
+        await asyncio.Event().wait()
+
+    consumer.base_send = never
+    viewer = Viewer(user_id=1, platform_role="operator")
+    connection = Connection("session", viewer)
+    shared_hub().join(connection)
+    connection.answer("{}")
+    await asyncio.wait_for(consumer._write(connection), DEADLINE)
+    assert aborted.is_set()
+    assert not shared_hub()._connections
 
 
 async def test_sockets_of_one_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
