@@ -5,7 +5,7 @@ Availability counts requests that failed for our reasons, and those refused with
 Refusals with 429 or any other 4xx count nowhere, and neither do requests that the client gave up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ LATE_SPOOLS: Final = timedelta(hours=26)
 
 MINUTES_KEPT: Final = timedelta(hours=80)
 """Longer than the longest window of a burn rate, 3 days."""
+
+PIECE: Final = timedelta(hours=8)
+"""So many minutes are counted by one statement."""
 
 _SQL: Final = """
 WITH o AS (
@@ -99,7 +102,8 @@ def _tally(now: datetime) -> int:
     for objective in enabled:
         if objective.tallied_at is None:
             _count([objective], "hour", since=_hour(now) - _looked_back(objective.window_days), until=now)
-            _count([objective], "minute", since=now - MINUTES_KEPT, until=now)
+            for since, until in _pieces(now - MINUTES_KEPT, now):
+                _count([objective], "minute", since=since, until=until)
     known = [objective for objective in enabled if objective.tallied_at is not None]
     if known:
         last = min(objective.tallied_at for objective in known if objective.tallied_at is not None)
@@ -112,7 +116,8 @@ def _tally(now: datetime) -> int:
             since = min([since, *_count(known, "hour", since=late, until=since)])
             prune_tallies(now=now)
         _count(known, "hour", since=since, until=now)
-        _count(known, "minute", since=max(since, now - MINUTES_KEPT), until=now)
+        for begun, until in _pieces(max(since, now - MINUTES_KEPT), now):
+            _count(known, "minute", since=begun, until=until)
     Objective.objects.filter(pk__in=[one.pk for one in enabled]).update(tallied_at=now)
     return len(enabled)
 
@@ -132,6 +137,14 @@ def forget_tallies(objective: Objective) -> None:
     objective.minutes.all().delete()
     objective.hours.all().delete()
     objective.tallied_at = None
+
+
+def _pieces(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """A span cut on whole hours, so that no statement over many models' minutes takes as long as one may."""
+    while since < until:
+        end = min(until, _hour(since) + PIECE)
+        yield since, end
+        since = end
 
 
 def _looked_back(window_days: int) -> timedelta:
