@@ -19,6 +19,7 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 GROUPS: Final[Mapping[str, str]] = {"model": "model", "key": "key_id", "member": "member_id"}
 KEY_LIMIT: Final = 50
+MANY_KEYS: Final = 2_000
 _SUMS: Final = (
     "requests", "failures", "input_tokens", "cached_tokens", "output_tokens", "ttft_ms", "ttft_count", "cost_micros",
 )  # fmt: skip
@@ -72,15 +73,18 @@ class UsagePage:
         return self.limited / asked if asked else None
 
 
-def read_usage(ask: UsageAsk, *, other: str, keyless: str, nobody: str) -> UsagePage:
-    """A constant number of queries. `other`, `keyless` and `nobody` are words for series without a name."""
+def read_usage(ask: UsageAsk, *, other: str, keyless: str, nobody: str, with_keys: bool = True) -> UsagePage:
+    """A constant number of queries. `other`, `keyless` and `nobody` are words for series without a name.
+
+    Without `with_keys` no key is told of, unless the chart is of keys.
+    """
     tenant_id, buckets = ask.tenant.pk, len(ask.starts)
     first = ask.starts[0].astimezone(UTC)  # moments of one zone are told apart by their clocks, which change in summer
     earliest = first - (ask.until - first)
     rows = sum_usage([tenant_id], starts=ask.starts, until=ask.until, by=["bucket", "model"], sums=_SUMS, only=ask.only)
     earlier = sum_usage([tenant_id], starts=[earliest], until=first, by=[], sums=_SUMS, only=ask.only)
     limited = _limited(ask)
-    keys, more = _keys(ask, limited)
+    keys, more = _keys(ask, limited) if with_keys or ask.group == "key" else ([], False)
     if ask.group == "model":
         series = _series(rows, "model", ask.measure, buckets, {}, other)
     elif ask.group == "member":
@@ -107,6 +111,16 @@ def read_usage(ask: UsageAsk, *, other: str, keyless: str, nobody: str) -> Usage
         more_keys=more,
         models=sorted({row["model"] for row in used} | ({ask.only.model} if ask.only.model else set())),
     )
+
+
+def has_many_keys(tenant: Tenant) -> bool:
+    """Whether sums by key take so long that the page should not wait for them."""
+    return ApiKey.objects.filter(tenant=tenant).order_by()[: MANY_KEYS + 1].count() > MANY_KEYS
+
+
+def read_key_lines(ask: UsageAsk) -> tuple[list[KeyLine], bool]:
+    """The keys that used most, and whether there are more."""
+    return _keys(ask, _limited(ask))
 
 
 def usage_rows(ask: UsageAsk, *, limit: int) -> list[dict[str, Any]]:

@@ -126,6 +126,25 @@ def test_csv_has_every_group_of_every_bucket_and_no_formula(client: Client, acme
     assert sum(int(line["input_tokens"]) + int(line["output_tokens"]) for line in lines) == 80
 
 
+def test_keys_of_a_tenant_with_very_many_come_after_the_page(
+    client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.reads.usage.MANY_KEYS", 1)
+    for name in ("one", "two"):
+        used(make_key(acme, name), at=timezone.now(), model="m", requests=1, tokens=8)
+    page = client.get("/t/acme/usage/?range=7d")
+    assert page.context["keys"] == []
+    assert page.context["totals"].requests == 2
+    later = page.context["keys_at"]
+    assert later == "/t/acme/usage/?range=7d&part=keys"
+    part = client.get(later, headers={"HX-Request": "true"})
+    assert [template.name for template in part.templates][:1] == ["portal/_usage_keys.html"]
+    assert [line.key.name for line, _ in part.context["keys"]] == [
+        line.key.name for line, _ in client.get(later).context["keys"]
+    ]
+    assert len(client.get("/t/acme/usage/?range=7d&group=key").context["keys"]) == 2
+
+
 def test_csv_tells_times_in_the_zone_of_the_page(client: Client, acme: Tenant) -> None:
     used(make_key(acme, "one"), at=timezone.now(), model="m", requests=1, tokens=8)
     for zone, offset in (("Asia/Kolkata", "+05:30"), ("UTC", "+00:00")):

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django_htmx.middleware import HtmxDetails
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.charts.usage import (
@@ -25,7 +26,16 @@ from dashboard.filters import search_text
 from dashboard.ranges import TimeRange, read_range
 from dashboard.reads import usage as reads
 from dashboard.reads.portal_limits import nearest, read_limits
-from dashboard.reads.usage import GROUPS, MEASURES, UsageAsk, read_usage, usage_rows
+from dashboard.reads.usage import (
+    GROUPS,
+    MEASURES,
+    KeyLine,
+    UsageAsk,
+    has_many_keys,
+    read_key_lines,
+    read_usage,
+    usage_rows,
+)
 from dashboard.tables import CSV_LIMIT, Facet, is_csv, safe_cell
 from dashboard.tables.table import Filtered
 from tenants.models import ApiKey, User
@@ -54,12 +64,18 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     with timezone.override(span.zone):
         if is_csv(request):
             return _csv(ask)
+        if request.GET.get("part") == "keys" and HtmxDetails(request):
+            lines, more = read_key_lines(ask)
+            context = {"access": access, **_key_lines(lines, more)}
+            return render(request, "portal/_usage_keys.html", context)
         return _page(request, access, span, ask, now)
 
 
 def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: UsageAsk, now: datetime) -> HttpResponse:
+    later = "part" not in request.GET and ask.group != "key" and has_many_keys(access.tenant)
     found = read_usage(
         ask,
+        with_keys=not later,
         other={"model": _("Other models"), "key": _("Other keys"), "member": _("Others")}[ask.group],
         keyless=_("Without a key"),
         nobody=_("Nobody’s key, or a token"),
@@ -96,13 +112,27 @@ def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: Usag
         "figure": token_figure(found.series, ask.starts, money=ask.measure == "cost"),
         "running": span.until >= now,
         "table": [(start, [one.tokens[place] for one in found.series]) for place, start in enumerate(ask.starts)],
-        "keys": [(line, sparkline(merged(line.by_bucket))) for line in found.keys],
-        "key_limit": reads.KEY_LIMIT if found.more_keys else None,
+        **_key_lines(found.keys, found.more_keys),
+        "keys_at": _keys_at(request) if later and found.totals.requests else "",
         "limits": nearest([one for one in limits if one.share is not None], LIMITS_SHOWN),
         "limits_known": any(one.share is not None for one in limits),
         "any_limits": bool(limits),
     }
     return render(request, "portal/usage.html", context)
+
+
+def _key_lines(lines: Sequence[KeyLine], more: bool) -> dict[str, Any]:
+    return {
+        "keys": [(line, sparkline(merged(line.by_bucket))) for line in lines],
+        "key_limit": reads.KEY_LIMIT if more else None,
+    }
+
+
+def _keys_at(request: HttpRequest) -> str:
+    """The address of the keys alone for htmx, and of the page with them for a browser without scripts."""
+    query = request.GET.copy()
+    query["part"] = "keys"
+    return f"{request.path}?{query.urlencode()}"
 
 
 def _ask(request: HttpRequest, access: PortalAccess, span: TimeRange, now: datetime) -> UsageAsk:
