@@ -61,7 +61,7 @@ def _record(batches: list[RefusalBatch]) -> None:
     """One that the database refuses is counts, and no bill: it is told, and passed over."""
     try:
         record_refusals(batches)
-    except DataError as error:
+    except (DataError, ValueError, OverflowError) as error:  # no date, for instance
         if len(batches) == 1:
             logger.error("refusals_refused", process_id=str(batches[0].process_id), error=str(error))
             return

@@ -68,8 +68,11 @@ def test_what_was_counted_before_a_crash_is_not_counted_again(client: "redis.Red
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_batch_that_cannot_be_stored_keeps_no_other_from_being_counted(client: "redis.Redis") -> None:
-    odd = RefusalCount(TENANT, KEY, "", "x", 99_999, "", "", MINUTE, 1)
+@pytest.mark.parametrize(("status", "minute"), [(99_999, MINUTE), (429, 10**15), (429, 10**18)])
+def test_a_batch_that_cannot_be_stored_keeps_no_other_from_being_counted(
+    client: "redis.Redis", status: int, minute: int
+) -> None:
+    odd = RefusalCount(TENANT, KEY, "", "x", status, "", "", minute, 1)
     for sequence, count in enumerate([_count(5), odd, _count(6)], 1):
         client.xadd("rt:" + STREAM, {"d": encode_batch(RefusalBatch(PROCESS, sequence, [count]))})
     assert RefusalDrain(client, prefix="rt:", stop=threading.Event()).turn() == 3
