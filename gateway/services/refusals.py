@@ -61,7 +61,7 @@ def _record(batches: list[RefusalBatch]) -> None:
     """One that the database refuses is counts, and no bill: it is told, and passed over."""
     try:
         record_refusals(batches)
-    except (DataError, ValueError, OverflowError) as error:  # no date, for instance
+    except (DataError, ValueError, OverflowError, OSError) as error:  # the last three of a moment that is none
         if len(batches) == 1:
             logger.error("refusals_refused", process_id=str(batches[0].process_id), error=str(error))
             return
