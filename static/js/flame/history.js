@@ -24,6 +24,13 @@ export class History {
     for (const button of card.querySelectorAll("[data-range]")) {
       button.addEventListener("click", () => this.#choose(button.dataset.range));
     }
+    let wide = 0;
+    // How many times of day fit below the chart hangs on its width.
+    new ResizeObserver(() => {
+      if (card.clientWidth === wide) return;
+      wide = card.clientWidth;
+      if (this.told && !this.chart.hidden) this.#draw();
+    }).observe(card);
     card.querySelector("details").addEventListener("toggle", () => this.#fillTable());
     document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(this.timer) : this.#load()));
   }

@@ -33,6 +33,7 @@ export class Wall {
     for (const event of ["scroll", "resize"]) {
       addEventListener(event, () => this.late.size && this.#soon(() => this.#drawLate()), { passive: true });
     }
+    addEventListener("beforeprint", () => this.plan && this.#drawLate({ all: true })); // paper has no scrolling
     this.#listen();
   }
 
@@ -127,13 +128,13 @@ export class Wall {
     this.outline();
   }
 
-  #drawLate() {
+  #drawLate({ all = false } = {}) {
     const box = this.stage.getBoundingClientRect();
     const from = -box.top - this.margins.top - 40;
     const to = from + innerHeight + 80;
     const scene = this.scene();
     for (const band of this.late) {
-      if (band.top > to || band.top + this.plan.bandHeight < from) continue;
+      if (!all && (band.top > to || band.top + this.plan.bandHeight < from)) continue;
       this.painter.band(scene, band);
       this.late.delete(band);
     }
