@@ -217,3 +217,14 @@ def test_long_names_push_nothing_out_of_sight(open_page: OpenPage, shoot: Shoot,
     page.locator("#usage-chart .point").first.wait_for(state="attached")
     shoot(page, f"long-usage-{width}")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_keys_of_a_tenant_with_very_many_come_after_the_page(
+    open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.reads.usage.MANY_KEYS", 0)
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/usage/?range=1h")
+    keys = page.locator("section[aria-labelledby=keys-title]")
+    keys.locator("tbody tr").first.wait_for()
+    assert keys.count() == 1

@@ -108,9 +108,14 @@ def usage(
     minute = at.astimezone(UTC).replace(second=0, microsecond=0)
     UsageHour.objects.create(hour=minute.replace(minute=0), **sums)
     UsageDay.objects.create(day=minute.replace(hour=0, minute=0), **sums)
-    whole = {name: value for name, value in sums.items() if name != "key_id"}
-    TenantHour.objects.create(hour=minute.replace(minute=0), **whole)
-    TenantDay.objects.create(day=minute.replace(hour=0, minute=0), **whole)
+    hour, day = minute.replace(minute=0), minute.replace(hour=0, minute=0)
+    of_hour, _ = TenantHour.objects.get_or_create(tenant_id=owner.pk, model=model, hour=hour)
+    of_day, _ = TenantDay.objects.get_or_create(tenant_id=owner.pk, model=model, day=day)
+    for whole in (of_hour, of_day):  # other keys' use is in them
+        for name, value in sums.items():
+            if name not in ("tenant_id", "key_id", "model"):
+                setattr(whole, name, getattr(whole, name) + value)
+        whole.save()
     return UsageMinute.objects.create(minute=minute, **sums)
 
 
