@@ -197,6 +197,8 @@ SPECTACULAR_SETTINGS = {
         "AdjustmentKindEnum": "tenants.models.AdjustmentKind",
         "RequestKindEnum": "tenants.models.RequestKind",
         "NoticeKindEnum": "tenants.api.notices._KINDS",
+        "SlaTierEnum": "tenants.models.SlaTier",
+        "ObjectiveKindEnum": "gateway.api.objectives._KINDS",
         "ActionEnum": [(action, action) for action in ("deploy", "embed", "infer", "manage", "train")],
     },
     "POSTPROCESSING_HOOKS": [

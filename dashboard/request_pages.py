@@ -72,7 +72,10 @@ def log_page(request: HttpRequest, side: Side) -> HttpResponse:
     """The log. A search for an id leads to the request where there is one."""
     now = timezone.now()
     span = _span(request, side, now)
-    tenant = side.tenant or Tenant.objects.filter(slug=request.GET.get("tenant", "").replace("\x00", "")).first()
+    slug = request.GET.get("tenant", "").replace("\x00", "")
+    tenant = side.tenant or Tenant.objects.filter(slug=slug).first()
+    if slug and tenant is None:
+        raise Http404  # all tenants' requests are not what was asked for
     sums = latency_by_model(
         since=span.since, until=span.until, tenant_id=tenant.pk if tenant else None, of=("ttft", "tpot", "queue")
     )

@@ -46,7 +46,7 @@ class ObjectiveSerializer(serializers.ModelSerializer[Objective]):
 
     tenant = serializers.SlugField(source="tenant.slug", read_only=True, allow_null=True, default=None)
     kind = serializers.ChoiceField(choices=_KINDS, read_only=True)
-    tier = serializers.ChoiceField(choices=[*SlaTier.values, ""], read_only=True)
+    tier = serializers.ChoiceField(choices=SlaTier.choices, allow_blank=True, read_only=True)
     version = serializers.UUIDField(source="version_id", read_only=True, allow_null=True)
 
     class Meta:
@@ -83,7 +83,7 @@ class NewTenantObjectiveSerializer(ObjectiveChangeSerializer):
 
 
 class PlatformObjectiveChangeSerializer(ObjectiveChangeSerializer):
-    tier = serializers.ChoiceField(choices=SlaTier.values, required=False, allow_blank=True)
+    tier = serializers.ChoiceField(choices=SlaTier.choices, required=False, allow_blank=True)
     version = serializers.UUIDField(required=False, allow_null=True, help_text="Only this release's requests.")
 
 
@@ -99,7 +99,7 @@ class ObjectiveQuery(Query):
 
 class PlatformObjectiveQuery(ObjectiveQuery):
     tenant = serializers.SlugField(required=False, max_length=63)
-    tier = serializers.ChoiceField(choices=SlaTier.values, required=False)
+    tier = serializers.ChoiceField(choices=SlaTier.choices, required=False)
 
 
 class _CountedSerializer(serializers.Serializer[Any]):

@@ -27,6 +27,9 @@ MINUTES_KEPT: Final = timedelta(hours=80)
 PIECE: Final = timedelta(hours=8)
 """So many minutes are counted by one statement."""
 
+NEW_AT_ONCE: Final = 4
+"""Objectives that are counted over their whole window in one look; the others have their turn in the next."""
+
 _SQL: Final = """
 WITH o AS (
   SELECT * FROM unnest(%(ids)s::uuid[], %(kinds)s::text[], %(places)s::int[], %(lengths)s::int[], %(models)s::text[],
@@ -88,10 +91,11 @@ _SUMMED: Final = f"ARRAY[{', '.join(f'coalesce(sum(counts[{n}]), 0)::bigint' for
 
 
 def tally_objectives(*, now: datetime) -> int:
-    """Bring the tallies of all objectives that are enabled up to `now`; returns how many objectives those are.
+    """Bring the tallies of all objectives that are enabled up to `now`; returns how many objectives that were.
 
-    One that is new is counted over its whole window first. A pause of any length is made good. Whoever changes an
-    objective waits meanwhile: else what was counted by the old threshold would stand for the new one.
+    One that is new is counted over its whole window first, NEW_AT_ONCE of those in one call. A pause of any length is
+    made good. Whoever changes an objective waits meanwhile: else what was counted by the old threshold would stand for
+    the new one.
     """
     with transaction.atomic():
         return _tally(now)
@@ -99,11 +103,11 @@ def tally_objectives(*, now: datetime) -> int:
 
 def _tally(now: datetime) -> int:
     enabled = list(Objective.objects.select_for_update(of=("self",), no_key=True).filter(enabled=True).order_by("pk"))
-    for objective in enabled:
-        if objective.tallied_at is None:
-            _count([objective], "hour", since=_hour(now) - _looked_back(objective.window_days), until=now)
-            for since, until in _pieces(now - MINUTES_KEPT, now):
-                _count([objective], "minute", since=since, until=until)
+    new = [objective for objective in enabled if objective.tallied_at is None][:NEW_AT_ONCE]
+    for objective in new:
+        _count([objective], "hour", since=_hour(now) - _looked_back(objective.window_days), until=now)
+        for since, until in _pieces(now - MINUTES_KEPT, now):
+            _count([objective], "minute", since=since, until=until)
     known = [objective for objective in enabled if objective.tallied_at is not None]
     if known:
         last = min(objective.tallied_at for objective in known if objective.tallied_at is not None)
@@ -118,8 +122,9 @@ def _tally(now: datetime) -> int:
         _count(known, "hour", since=since, until=now)
         for begun, until in _pieces(max(since, now - MINUTES_KEPT), now):
             _count(known, "minute", since=begun, until=until)
-    Objective.objects.filter(pk__in=[one.pk for one in enabled]).update(tallied_at=now)
-    return len(enabled)
+    counted = [*new, *known]
+    Objective.objects.filter(pk__in=[one.pk for one in counted]).update(tallied_at=now)
+    return len(counted)
 
 
 def prune_tallies(*, now: datetime) -> None:

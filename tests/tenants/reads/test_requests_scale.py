@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -86,11 +87,11 @@ def test_every_page_of_a_million_requests_stays_within_its_time() -> None:
     print(f"{(time.perf_counter() - began) / DAYS:8.1f} s  a day of {ROWS // DAYS} requests made anew")
     span: dict[str, Any] = {"since": SINCE, "until": END}
     for name, asked in ASKS.items():
-        values = {key: _uuid(value) if key.endswith("_id") else value for key, value in asked.items()}
+        values: dict[str, Any] = {key: _uuid(value) if key.endswith("_id") else value for key, value in asked.items()}
         wanted = Wanted(since=SINCE, until=END, **values)
-        took[name] = _ms(lambda wanted=wanted: find_requests(wanted))
+        took[name] = _ms(partial(find_requests, wanted))
         middle = uuid7_from(int((END - timedelta(days=DAYS / 2)).timestamp() * 1000))
-        took[f"{name}, in the middle"] = _ms(lambda wanted=wanted, at=middle: find_requests(wanted, before=at))
+        took[f"{name}, in the middle"] = _ms(partial(find_requests, wanted, before=middle))
     models = [one.model for one in latency_by_model(**span)]
     most = ("ttft", "tpot", "queue")  # as pages ask
     odd: dict[str, Any] = {"since": SINCE + timedelta(minutes=1), "until": END - timedelta(minutes=1)}
