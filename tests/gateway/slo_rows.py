@@ -125,4 +125,6 @@ def ttft_objective(**values: object) -> Objective:
 
 
 def tally(now: datetime = NOW) -> None:
-    tally_objectives(now=now)
+    counted = -1
+    while (done := tally_objectives(now=now)) != counted:  # new ones have their turn a few at a time
+        counted = done

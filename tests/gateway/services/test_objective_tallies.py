@@ -225,3 +225,12 @@ def test_a_hundred_objectives_take_three_queries(
     tally()
     with django_assert_num_queries(3):
         read_standings(objectives, now=NOW)
+
+
+def test_many_new_objectives_have_their_turn_a_few_at_a_time(acme: Tenant) -> None:
+    traffic(acme, since=NOW - timedelta(minutes=10), until=NOW, requests=1)
+    for number in range(NEW_AT_ONCE + 1):
+        ttft_objective(name=f"objective {number}")
+    assert tally_objectives(now=NOW) == NEW_AT_ONCE
+    assert tally_objectives(now=NOW) == NEW_AT_ONCE + 1
+    assert not Objective.objects.filter(tallied_at=None).exists()
