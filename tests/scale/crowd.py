@@ -38,10 +38,11 @@ FROM generate_series(1, %(tenants)s) AS n
 _KEYS: Final = """
 INSERT INTO tenants_apikey (id, tenant_id, name, prefix, last_four, digest, scopes, allowed_models, keep_alive,
     revoked_at, created_at)
-SELECT uuidv7(), owner.id, 'key-' || %(name)s || '-' || n, 'sk-gh-', lpad(to_hex(n %% 65536), 4, '0'), md5(%(name)s || n) || md5(n::text),
-    '[]', '[]', true, CASE WHEN n %% 9 = 0 THEN now() END, now() - make_interval(mins => n %% 40000)
+SELECT uuidv7(), owner.id, 'key-' || %(name)s || '-' || n, 'sk-gh-', lpad(to_hex(n %% 65536), 4, '0'),
+    md5(%(name)s || n) || md5(n::text), '[]', '[]', true, CASE WHEN n %% 9 = 0 THEN now() END, now() - make_interval(mins => n %% 40000)
 FROM generate_series(1, %(keys)s) AS n
-JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant WHERE slug LIKE %(name)s || '-%%') AS owner
+JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant
+    WHERE slug LIKE %(name)s || '-%%') AS owner
     ON owner.place = CASE WHEN n %% 2 = 0 THEN 1 ELSE 1 + n %% %(tenants)s END
 """
 _USAGE: Final = """
@@ -57,7 +58,8 @@ FROM (
     SELECT n, make_interval(secs => n * %(span)s / %(usage)s) AS back FROM generate_series(1, %(usage)s) AS n
 ) AS asked
 JOIN (
-    SELECT id, tenant_id, row_number() OVER (ORDER BY id) - 1 AS place FROM tenants_apikey WHERE name LIKE 'key-' || %(name)s || '-%%'
+    SELECT id, tenant_id, row_number() OVER (ORDER BY id) - 1 AS place FROM tenants_apikey
+    WHERE name LIKE 'key-' || %(name)s || '-%%'
 ) AS owner ON owner.place = CASE WHEN n %% 2 = 0 THEN 1 ELSE (n::bigint * 7919) %% %(keys)s END
 """
 _AUDITS: Final = """
@@ -67,13 +69,17 @@ SELECT uuidv7(-make_interval(secs => n * 10)), now() - make_interval(secs => n *
     (ARRAY['api_key.created', 'api_key.revoked', 'tenant.suspended', 'limit.changed'])[1 + n %% 4], 'api_key',
     uuidv7(), owner.id, '', '{}', '{"amount": 5}'
 FROM generate_series(1, %(audits)s) AS n
-JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant WHERE slug LIKE %(name)s || '-%%') AS owner
+JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant
+    WHERE slug LIKE %(name)s || '-%%') AS owner
     ON owner.place = 1 + n %% %(tenants)s
 """
 
 
 def fill(crowd: Crowd, *, now: datetime, name: str = "crowd") -> Tenant:
-    """Add the crowd, called `name` in slugs and keys; returns its busiest tenant, which has half of the keys and of the usage."""
+    """Add the crowd, called `name` in slugs and keys.
+
+    Returns its busiest tenant, which has half of the keys and of the usage.
+    """
     values: dict[str, str | int | float] = {
         "name": name,
         "tenants": crowd.tenants,

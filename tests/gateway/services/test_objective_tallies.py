@@ -11,6 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
 from gateway.policies.slo import DAY, HOUR, Counted
 from gateway.reads.slo import bucket_series, hour_series, minute_series, read_standings
+from gateway.services.objective_tallies import NEW_AT_ONCE, tally_objectives
 from gateway.services.objectives import change_objective, create_tier_objectives
 from tenants.actor import SYSTEM
 from tenants.models import Tenant
