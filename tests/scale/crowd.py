@@ -39,7 +39,8 @@ _KEYS: Final = """
 INSERT INTO tenants_apikey (id, tenant_id, name, prefix, last_four, digest, scopes, allowed_models, keep_alive,
     revoked_at, created_at)
 SELECT uuidv7(), owner.id, 'key-' || %(name)s || '-' || n, 'sk-gh-', lpad(to_hex(n %% 65536), 4, '0'),
-    md5(%(name)s || n) || md5(n::text), '[]', '[]', true, CASE WHEN n %% 9 = 0 THEN now() END, now() - make_interval(mins => n %% 40000)
+    md5(%(name)s || n) || md5(n::text), '[]', '[]', true,
+    CASE WHEN n %% 9 = 0 THEN now() END, now() - make_interval(mins => n %% 40000)
 FROM generate_series(1, %(keys)s) AS n
 JOIN (SELECT id, row_number() OVER (ORDER BY id) AS place FROM tenants_tenant
     WHERE slug LIKE %(name)s || '-%%') AS owner
