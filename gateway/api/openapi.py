@@ -81,8 +81,8 @@ def describe_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 def _refusals(path: str, method: str, operation: dict[str, Any]) -> list[str]:
     names = {parameter["name"] for parameter in operation.get("parameters", ())}
     found = ["400", "401", "403"]
-    # A cursor that no page handed out is not there either, nor what a body may name.
-    if "{" in path or "cursor" in names or "requestBody" in operation:
+    # A cursor that no page handed out is not there either, nor what a body or a query may name.
+    if "{" in path or not names.isdisjoint({"cursor", "node"}) or "requestBody" in operation:
         found.append("404")
     if method != "get":
         found.append("409")

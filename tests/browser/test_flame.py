@@ -253,10 +253,11 @@ def test_the_same_tree_is_a_table_where_names_that_are_markup_stay_text(
     opened(page, fleet, f"{WALL}?by=tenant")
     page.locator("[data-part=table] summary").click()
     rows = page.locator("[data-part=table] tbody tr")
+    rows.nth(49).wait_for()
     assert rows.count() == 50
     assert rows.first.inner_text().split("\t")[:2] == ["sim-h100-01", "node"]
     page.locator("[data-part=table]").get_by_role("button", name="Next").click()
-    assert page.locator("[data-told]").inner_text().startswith("51 to 100 of ")
+    wait_until(lambda: page.locator("[data-told]").inner_text().startswith("51 to 100 of "), "the next page is shown")
     page.get_by_role("searchbox").fill("sim-h100-02")
     wait_until(lambda: page.locator("[data-told]").inner_text().startswith("1 to 50"), "the search finds nothing")
     assert rows.first.inner_text().split("\t")[0] == "sim-h100-02"

@@ -152,6 +152,8 @@ def test_what_went_while_a_tab_was_hidden_is_marked_when_it_is_seen_again(open_p
     log_in(page, "olga", then="/console/instances/")
     wait_for_pill(page, "live")
     row = page.locator(f'[data-row="{made.instance.pk}"]')
+    Instance.objects.update(running_requests=77)
+    row.get_by_text("77", exact=True).wait_for()  # it was told of
     page.evaluate(HIDE, True)
     wait_for_pill(page, "paused")
     Lease.objects.all().delete()
