@@ -77,6 +77,8 @@ class LimitsMachine(RuleBasedStateMachine):
         self.times = Times(self.counters)
         self.processes: list[Process] = []
         self.requests: list[Admitted] = []
+        self.ledger: dict[str, int] = {}
+        """Process -> last sequence that the ledger is known to have."""
 
     @initialize(
         small=st.integers(1, 60),
@@ -217,7 +219,10 @@ class LimitsMachine(RuleBasedStateMachine):
         for process in self.processes:
             assert process.store is not None
             process.store.drop_calls = process.store.drop_answers = 0
-            marks[process.id.hex] = data.draw(st.integers(0, process.sequence))
+            # Never behind what it had when counters were lost before: a ledger forgets no row that it acknowledged.
+            process_hex = process.id.hex
+            marks[process_hex] = data.draw(st.integers(self.ledger.get(process_hex, 0), process.sequence))
+            self.ledger[process_hex] = marks[process_hex]
             process.limiter.acknowledged(data.draw(st.integers(0, marks[process.id.hex])))
             self.wake(process)
         if data.draw(st.booleans()):
