@@ -103,7 +103,9 @@ def test_an_operator_looks_as_a_member_and_ends_it(open_page: OpenPage, shoot: S
     page.get_by_role("button", name="End it").click()
     page.get_by_text("You look with your own eyes again.").wait_for()
     assert not page.locator("#viewing").is_visible()
-    assert [*AuditEvent.objects.filter(action__startswith="view_as").values_list("action", flat=True)] == [
+    assert [
+        *AuditEvent.objects.filter(action__startswith="view_as").order_by("pk").values_list("action", flat=True)
+    ] == [
         "view_as.begun",
         "view_as.ended",
     ]

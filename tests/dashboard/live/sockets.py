@@ -15,7 +15,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from dashboard.routing import websocket_urlpatterns
 from tenants.models import User
 
-DEADLINE = 10.0
+DEADLINE = 30.0
 
 
 def session_of(user: User | None) -> str:
