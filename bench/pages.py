@@ -92,7 +92,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     quiet: dict[str, list[float]] = {"models": [], "chat": []}
     busy: dict[str, list[float]] = {"models": [], "chat": []}
     pages: list[float] = []
-    async with browser, httpx.AsyncClient(base_url=options.relay, headers=headers, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=options.relay, headers=headers, timeout=60) as client:
         await ask(client, options, time.perf_counter() + 2, {"models": [], "chat": []})
         for turn in range(options.turns):
             readers = [
@@ -101,7 +101,10 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             await ask(client, options, time.perf_counter() + options.seconds, busy if turn % 2 else quiet)
             for reader in readers:
                 reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
+            for ended in await asyncio.gather(*readers, return_exceptions=True):
+                if not isinstance(ended, asyncio.CancelledError):
+                    raise SystemExit(f"A page was not answered: {ended}")
+    await browser.aclose()
     return {
         "alone": {name: told(seconds) for name, seconds in quiet.items()},
         "beside_pages": {name: told(seconds) for name, seconds in busy.items()},
