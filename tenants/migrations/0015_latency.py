@@ -1,7 +1,19 @@
 """How long requests took, by stage and by histogram; what limits refused."""
 
-import django.contrib.postgres.fields
+from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
+
+
+def _sums() -> "list[tuple[str, models.Field]]":
+    return [
+        ("model", models.CharField(max_length=200)),
+        ("version_id", models.UUIDField(null=True)),
+        *((name, models.BigIntegerField(default=0)) for name in ("requests", "failures", "faults", "cancelled")),
+        *(
+            (name, ArrayField(base_field=models.BigIntegerField(), default=list, size=None))
+            for name in ("ttft", "tpot", "queue", "duration")
+        ),
+    ]
 
 
 class Migration(migrations.Migration):
@@ -12,36 +24,7 @@ class Migration(migrations.Migration):
             name="LatencyHour",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("model", models.CharField(max_length=200)),
-                ("version_id", models.UUIDField(null=True)),
-                ("requests", models.BigIntegerField(default=0)),
-                ("failures", models.BigIntegerField(default=0)),
-                ("faults", models.BigIntegerField(default=0)),
-                ("cancelled", models.BigIntegerField(default=0)),
-                (
-                    "ttft",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "tpot",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "queue",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "duration",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
+                *_sums(),
                 ("tenant_id", models.UUIDField()),
                 ("hour", models.DateTimeField()),
             ],
@@ -50,36 +33,7 @@ class Migration(migrations.Migration):
             name="LatencyMinute",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("model", models.CharField(max_length=200)),
-                ("version_id", models.UUIDField(null=True)),
-                ("requests", models.BigIntegerField(default=0)),
-                ("failures", models.BigIntegerField(default=0)),
-                ("faults", models.BigIntegerField(default=0)),
-                ("cancelled", models.BigIntegerField(default=0)),
-                (
-                    "ttft",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "tpot",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "queue",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "duration",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
+                *_sums(),
                 ("tenant_id", models.UUIDField()),
                 ("minute", models.DateTimeField()),
             ],
@@ -88,36 +42,7 @@ class Migration(migrations.Migration):
             name="ModelLatencyHour",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("model", models.CharField(max_length=200)),
-                ("version_id", models.UUIDField(null=True)),
-                ("requests", models.BigIntegerField(default=0)),
-                ("failures", models.BigIntegerField(default=0)),
-                ("faults", models.BigIntegerField(default=0)),
-                ("cancelled", models.BigIntegerField(default=0)),
-                (
-                    "ttft",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "tpot",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "queue",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "duration",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
+                *_sums(),
                 ("hour", models.DateTimeField()),
             ],
         ),
@@ -125,36 +50,7 @@ class Migration(migrations.Migration):
             name="ModelLatencyMinute",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("model", models.CharField(max_length=200)),
-                ("version_id", models.UUIDField(null=True)),
-                ("requests", models.BigIntegerField(default=0)),
-                ("failures", models.BigIntegerField(default=0)),
-                ("faults", models.BigIntegerField(default=0)),
-                ("cancelled", models.BigIntegerField(default=0)),
-                (
-                    "ttft",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "tpot",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "queue",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
-                (
-                    "duration",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.BigIntegerField(), default=list, size=None
-                    ),
-                ),
+                *_sums(),
                 ("minute", models.DateTimeField()),
             ],
         ),
