@@ -17,12 +17,6 @@ KINDS: Final[Mapping[str, str | Promise]] = {
     "tpot": gettext_lazy("Time per output token"),
     "queue_wait": gettext_lazy("Queue wait"),
 }
-SHORT_KINDS: Final[Mapping[str, str | Promise]] = {
-    "availability": gettext_lazy("Availability"),
-    "ttft": pgettext_lazy("indicator", "TTFT"),
-    "tpot": pgettext_lazy("indicator", "TPOT"),
-    "queue_wait": gettext_lazy("Queue wait"),
-}
 SEVERITIES: Final[Mapping[str, str | Promise]] = {
     "page": pgettext_lazy("alert", "Page"),
     "ticket": pgettext_lazy("alert", "Ticket"),

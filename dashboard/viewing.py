@@ -37,7 +37,6 @@ CLOSED: Final = frozenset({Object.CONVERSATION, Object.PERSONAL_DATA})
 class Viewing:
     """Whose eyes an operator has borrowed, and until when."""
 
-    operator_id: UUID
     membership: Membership  # with its user and tenant
     until: datetime
 
@@ -62,14 +61,14 @@ def viewing_of(user: User, session: Mapping[str, Any], *, now: datetime) -> View
 
 def viewings_of(told: Mapping[str, tuple[User, object]], *, now: datetime) -> dict[str, Viewing]:
     """The same of many sessions at once: by any key, whose session it is and what it says. One query at most."""
-    wanted = {key: (user, _read(said)) for key, (user, said) in told.items() if said and may_view_as(user)}
-    alive = {key: (user, said) for key, (user, said) in wanted.items() if said is not None and now < said[1]}
+    wanted = {key: _read(said) for key, (user, said) in told.items() if said and may_view_as(user)}
+    alive = {key: said for key, said in wanted.items() if said is not None and now < said[1]}
     if not alive:
         return {}
-    ids = {said[0] for _, said in alive.values()}
+    ids = {said[0] for said in alive.values()}
     members = Membership.objects.select_related("user", "tenant").filter(pk__in=ids, user__is_active=True)
     found = {one.pk: one for one in members}
-    return {key: Viewing(user.pk, found[said[0]], said[1]) for key, (user, said) in alive.items() if said[0] in found}
+    return {key: Viewing(found[said[0]], said[1]) for key, said in alive.items() if said[0] in found}
 
 
 def _read(said: object) -> tuple[UUID, datetime] | None:
@@ -90,7 +89,7 @@ def begin(request: HttpRequest, tenant: Tenant, user_id: UUID, *, operator: User
     """From the next request on. Raises Membership.DoesNotExist, Conflict."""
     membership, until = begin_viewing(tenant, user_id, actor=user_actor(operator.pk))
     request.session[SESSION_KEY] = {"membership": str(membership.pk), "until": until.isoformat()}
-    return Viewing(operator.pk, membership, until)
+    return Viewing(membership, until)
 
 
 def end(request: HttpRequest, *, why: str) -> Tenant | None:

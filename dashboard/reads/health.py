@@ -84,7 +84,6 @@ class Leader:
 
     name: str
     holder: str | None
-    since_revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +241,7 @@ def read_lease_store(names: Sequence[str]) -> LeaseStore:
     for name in names:
         entry = held.get(leader_key(name))
         holder = bytes(entry.value).decode(errors="replace") if entry else ""
-        leaders.append(Leader(name, holder, entry.create_revision if entry else None))
+        leaders.append(Leader(name, holder))
     return LeaseStore("postgresql", revision, leaders)
 
 
@@ -260,9 +259,7 @@ def _asked(names: Sequence[str], *, kind: str) -> LeaseStore:
         finally:
             await store.close()
         return [
-            Leader(
-                name, entry.value.decode(errors="replace") if entry else "", entry.create_revision if entry else None
-            )
+            Leader(name, entry.value.decode(errors="replace") if entry else "")
             for name, entry in zip(names, found, strict=True)
         ]
 

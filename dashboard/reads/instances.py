@@ -178,8 +178,3 @@ def _steps(instance: Instance) -> list[Step]:
             later = event.at
         steps.append(Step(event, seconds))
     return steps
-
-
-def tenants_by_id(ids: "set[UUID]") -> dict[UUID, Tenant]:
-    """Of a page's rows; one query, none where there are none."""
-    return {tenant.pk: tenant for tenant in Tenant.objects.filter(pk__in=ids)} if ids else {}

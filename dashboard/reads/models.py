@@ -102,10 +102,6 @@ class Grants:
     rows: Sequence[Grant]
     more: bool
 
-    @property
-    def wildcards(self) -> int:
-        return sum(any(sign in grant.model_pattern for sign in "*?[") for grant in self.rows)
-
 
 def versions_of(model: Model) -> list[VersionRow]:
     """The newest first. Two queries, and one for tenants."""

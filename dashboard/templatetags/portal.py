@@ -1,7 +1,5 @@
 """Words of limits, requests and comparisons, for the pages of the portal."""
 
-from datetime import datetime
-
 from django import template
 from django.utils.translation import gettext, pgettext
 
@@ -30,12 +28,6 @@ def change_from(now: int, before: int) -> float | None:
 def signed_percent(value: float | None) -> str:
     """0.124 -> "+12.4 %"; None -> ""."""
     return "" if value is None else f"{value * 100:+,.1f} %".replace("-", "−")
-
-
-@register.filter
-def input_moment(value: datetime | None) -> str:
-    """As `<input type="datetime-local">` takes it."""
-    return "" if value is None else value.replace(tzinfo=None).isoformat(timespec="minutes")
 
 
 @register.filter

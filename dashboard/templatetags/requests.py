@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Final
 
 from django import template
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -123,9 +122,3 @@ def total_ms(parts: Sequence[tuple[str, float]]) -> float:
 def side_url(side: Side, name: str, *args: object) -> str:
     """The address of a page of requests on this side."""
     return side.address(name, *args)
-
-
-@register.simple_tag
-def instance_url(instance_id: object) -> str:
-    """Of an instance's page."""
-    return reverse("console-instance", args=[instance_id])
