@@ -48,22 +48,6 @@ def bucket_of(bounds: Bounds, seconds: float) -> int:
     return bisect_left(bounds, seconds)
 
 
-def within(bounds: Bounds, counts: Sequence[int], seconds: float) -> float:
-    """How many of those counted took at most `seconds`; between two bounds as if they were spread evenly.
-
-    Beyond the last bound it is not known how long they took: those count as slower.
-    """
-    total = 0.0
-    low = 0.0
-    for bound, count in zip(bounds, counts, strict=False):
-        if seconds >= bound:
-            total += count
-        else:
-            return total + count * max(0.0, seconds - low) / (bound - low)
-        low = bound
-    return total
-
-
 def quantile(bounds: Bounds, counts: Sequence[int], share: float) -> float | None:
     """The time under which `share` of them stayed, interpolated as Prometheus's histogram_quantile does.
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.db import connection
 
-from tenants.models import ApiKey
 from tenants.policies.tiling import tile
 
 _SUMMED: Final = (
@@ -53,26 +52,6 @@ class UsagePoint:
     input_tokens: int
     output_tokens: int
     cost_micros: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KeyUsage:
-    """What one key used; `by_bucket` holds its tokens for each bucket asked for."""
-
-    key_id: UUID | None  # None: requests that no key made
-    name: str
-    masked: str
-    last_used_at: datetime | None
-    requests: int
-    failures: int
-    tokens: int
-    by_bucket: Sequence[int]
-    cost_micros: int = 0
-
-    @property
-    def failed_share(self) -> float | None:
-        """Of the requests, 0 to 1; None without any."""
-        return self.failures / self.requests if self.requests else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,44 +188,6 @@ def usage_series(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime
         tail="ORDER BY bucket, model",
     )
     return [UsagePoint(**row) for row in rows]
-
-
-def usage_by_key(tenant_id: UUID, *, starts: Sequence[datetime], until: datetime, limit: int) -> list[KeyUsage]:
-    """The `limit` keys with the most tokens since starts[0], most first, revoked ones included."""
-    rows = sum_usage(
-        [tenant_id],
-        starts=starts[:1],
-        until=until,
-        by=["key_id"],
-        sums=["requests", "failures", "input_tokens", "output_tokens", "cost_micros"],
-        tail=f"ORDER BY sum(input_tokens) + sum(output_tokens) DESC, key_id LIMIT {int(limit)}",
-    )
-    ids = [row["key_id"] for row in rows]
-    keys = ApiKey.objects.in_bulk([key_id for key_id in ids if key_id])
-    buckets: dict[UUID | None, list[int]] = {key_id: [0] * len(starts) for key_id in ids}
-    for row in sum_usage(
-        [tenant_id],
-        starts=starts,
-        until=until,
-        by=["bucket", "key_id"],
-        sums=["input_tokens", "output_tokens"],
-        key_ids=ids,
-    ):
-        buckets[row["key_id"]][row["bucket"]] = row["input_tokens"] + row["output_tokens"]
-    return [
-        KeyUsage(
-            key_id=row["key_id"],
-            name=keys[row["key_id"]].name if row["key_id"] in keys else "",
-            masked=keys[row["key_id"]].masked if row["key_id"] in keys else "",
-            last_used_at=keys[row["key_id"]].last_used_at if row["key_id"] in keys else None,
-            requests=row["requests"],
-            failures=row["failures"],
-            tokens=row["input_tokens"] + row["output_tokens"],
-            by_bucket=buckets[row["key_id"]],
-            cost_micros=row["cost_micros"],
-        )
-        for row in rows
-    ]
 
 
 def usage_by_tenant(tenant_ids: Sequence[UUID], *, since: datetime, until: datetime) -> dict[UUID, UsageSums]:

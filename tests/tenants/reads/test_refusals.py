@@ -1,4 +1,4 @@
-"""Refusals by reason and over time, a tenant's own."""
+"""Refusals by reason, a tenant's own."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tenants.reads.refusals import Refused, refusal_series, refusals_by_reason, refused_total
+from tenants.reads.refusals import Refused, refusals_by_reason
 from tenants.refusals import RefusalBatch, RefusalCount
 from tenants.services.refusals import record_refusals
 
@@ -22,7 +22,7 @@ def _count(minute: int, refusals: int, tenant_id: UUID = TENANT, *, status: int 
     return RefusalCount(tenant_id, KEY, "tiny", code, status, metric, "minute" if metric else "", at, refusals)
 
 
-def test_refusals_are_told_by_reason_and_over_time_to_their_own_tenant() -> None:
+def test_refusals_are_told_by_reason_to_their_own_tenant() -> None:
     counts = [
         _count(0, 3),
         _count(1, 4),
@@ -37,9 +37,3 @@ def test_refusals_are_told_by_reason_and_over_time_to_their_own_tenant() -> None
         Refused("tiny", KEY, 503, "no_ready_instance", "", "", 2),
     ]
     assert [one.refusals for one in refusals_by_reason(**SPAN, status=429, most=1)] == [112]
-    assert refusal_series(**SPAN, tenant_id=TENANT) == [
-        (HOUR, "tokens", "minute", 7),
-        (HOUR + timedelta(hours=1), "tokens", "minute", 5),
-    ]
-    assert refused_total(**SPAN, tenant_id=TENANT) == 2
-    assert refused_total(**SPAN, models=["other"]) == 0
