@@ -1,12 +1,12 @@
 """Two who change the same thing at once in different ways: the second waits and is told, and neither fails."""
 
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import connection, transaction
 from rest_framework.test import APIClient
 
 from tenants.actor import SYSTEM, user_actor
@@ -66,22 +66,31 @@ def test_a_role_is_changed_while_the_member_is_removed() -> None:
 def test_where_locks_are_taken_crosswise_all_the_same_it_is_a_conflict() -> None:
     first, second = make_tenant(), make_tenant()
     root = make_user(platform_role=PlatformRole.SUPERUSER)
+    held = Event()
 
     def crosswise() -> Any:
+        try:
+            with transaction.atomic():
+                lock(Tenant.objects.filter(pk=second.pk))()
+                held.set()
+                # PostgreSQL looks for a deadlock once a wait: the change has to be the last that begins to wait.
+                wait_until(somebody_waits, "nobody waits for a lock")
+                answer = patch(root, f"/api/tenants/{first.slug}/", {"name": "x"})
+                transaction.set_rollback(True)
+                return answer
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
         with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL deadlock_timeout = '60s'")  # so that the other one is told
+                cursor.execute("SET LOCAL lock_timeout = '30s'")
+            lock(Tenant.objects.filter(pk=first.pk))()
+            future: Future[Any] = pool.submit(crosswise)
+            assert held.wait(20)
             lock(Tenant.objects.filter(pk=second.pk))()
-            answer = patch(root, f"/api/tenants/{first.slug}/", {"name": "x"})
-            transaction.set_rollback(True)
-            return answer
-
-    def then() -> None:
-        with contextlib.suppress(OperationalError), transaction.atomic():  # one of the two is told
-            lock(Tenant.objects.filter(pk=second.pk))()
-
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL deadlock_timeout = '30s'")  # so that the other one is
-        answer = beside(lock(Tenant.objects.filter(pk=first.pk)), crosswise, then)
+        answer = future.result(timeout=20)
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:gatehouse:problem:conflict")
 
 
