@@ -12,8 +12,8 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.policies.slo import PAIRS
-from gateway.policies.slo_alerts import Alert, AlertState, NotAllowed, Severity, moved, step
+from gateway.policies.slo import Pair
+from gateway.policies.slo_alerts import Alert, AlertState, NotAllowed, Severity, Step, moved, step
 from gateway.reads.slo import PairStanding, Standing, read_standings
 from gateway.services.objective_tallies import tally_objectives
 from tenants.actor import SYSTEM, Actor
@@ -168,21 +168,19 @@ def _look(
     if row is None:
         row = ObjectiveAlert(objective=objective, pair=pair.name, severity=pair.severity.value, opened_at=now)
         row.long_burn, row.short_burn = found.long or 0.0, found.short or 0.0
-        _write(row, after.alert, now)
+        _write(row, after, now)
         row.save(force_insert=True)
         _tell("objective_alert.opened", row, SYSTEM, after={"pair": pair.name, "severity": pair.severity.value})
     elif after.alert != before or found.burning:
         if found.burning:
             row.long_burn, row.short_burn = found.long or 0.0, found.short or 0.0
-        _write(row, after.alert, now)
+        _write(row, after, now)
         row.save()
         if after.over:
             _tell("objective_alert.resolved", row, SYSTEM, after={"pair": pair.name})
     if not after.tell:
         return 0
-    row.told += 1
-    row.save(update_fields=["told"])
-    _raise(objective, standing, row, over=after.over)
+    _raise(objective, standing, row, pair, over=after.over)
     return 1
 
 
@@ -195,15 +193,17 @@ def _alert(row: ObjectiveAlert) -> Alert:
     )
 
 
-def _write(row: ObjectiveAlert, alert: Alert, now: datetime) -> None:
+def _write(row: ObjectiveAlert, after: Step, now: datetime) -> None:
+    alert = after.alert
+    assert alert is not None
+    row.told += after.tell
     row.state = alert.state.value
     row.calm_since = None if alert.calm_since is None else datetime.fromtimestamp(alert.calm_since, UTC)
     row.told_at = None if alert.told_at is None else datetime.fromtimestamp(alert.told_at, UTC)
     row.resolved_at = now if alert.state is AlertState.RESOLVED else None
 
 
-def _raise(objective: Objective, standing: Standing, row: ObjectiveAlert, *, over: bool) -> None:
-    pair = next(one for one in PAIRS if one.name == row.pair)
+def _raise(objective: Objective, standing: Standing, row: ObjectiveAlert, pair: Pair, *, over: bool) -> None:
     kind = NoticeKind.OBJECTIVE_RECOVERED if over else NoticeKind.OBJECTIVE_BURNING
     payload: dict[str, Any] = {
         "objective": str(objective.pk),
