@@ -33,7 +33,7 @@ _SECONDS: Final = {
     "queue": "queue_ms / 1000.0",
     "duration": "duration_ms / 1000.0",
 }
-"""The same times as `_Sums.add` takes, as expressions over a row of the ledger."""
+"""The same times as `_places` takes, as expressions over a row of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,29 +120,46 @@ class _Sums:
     queue: list[int] = field(default_factory=_counter(buckets.QUEUE))
     duration: list[int] = field(default_factory=_counter(buckets.DURATION))
 
-    def add(self, row: UsageRow) -> None:
+    def add(self, row: UsageRow, places: "_Places") -> None:
         failed = row.outcome in _FAILURES
         self.requests += 1
         self.failures += failed
         self.faults += failed and (row.outcome != "failed" or row.status >= 500)
         self.cancelled += row.outcome == "cancelled"
-        seconds = None if row.duration_ms is None else row.duration_ms / 1000
-        if seconds is not None:
-            self.duration[buckets.bucket_of(buckets.DURATION, seconds)] += 1
-        if row.queue_ms is not None:
-            self.queue[buckets.bucket_of(buckets.QUEUE, row.queue_ms / 1000)] += 1
-        if row.ttft_ms is not None:
-            first = row.ttft_ms / 1000
-            self.ttft[buckets.bucket_of(buckets.TTFT, first)] += 1
-            each = None if seconds is None else buckets.time_per_output_token(seconds, first, row.output_tokens)
-            if each is not None:
-                self.tpot[buckets.bucket_of(buckets.TPOT, each)] += 1
+        ttft, tpot, queue, duration = places
+        if ttft is not None:
+            self.ttft[ttft] += 1
+        if tpot is not None:
+            self.tpot[tpot] += 1
+        if queue is not None:
+            self.queue[queue] += 1
+        if duration is not None:
+            self.duration[duration] += 1
+
+
+_Places = tuple[int | None, int | None, int | None, int | None]
+"""The bucket of each histogram that a row is counted in; None: not measured."""
+
+
+def _places(row: UsageRow) -> _Places:
+    seconds = None if row.duration_ms is None else row.duration_ms / 1000
+    first = None if row.ttft_ms is None else row.ttft_ms / 1000
+    each = None
+    if seconds is not None and first is not None:
+        each = buckets.time_per_output_token(seconds, first, row.output_tokens)
+    return (
+        None if first is None else buckets.bucket_of(buckets.TTFT, first),
+        None if each is None else buckets.bucket_of(buckets.TPOT, each),
+        None if row.queue_ms is None else buckets.bucket_of(buckets.QUEUE, row.queue_ms / 1000),
+        None if seconds is None else buckets.bucket_of(buckets.DURATION, seconds),
+    )
 
 
 def add_to_latency(rows: Sequence[UsageRow]) -> None:
     """Count rows that were inserted in this transaction, each once."""
+    placed = [(row, _places(row)) for row in rows]
     for table in _TABLES:
-        _add(table, rows)
+        _add(table, placed)
 
 
 def _literal(counts: Sequence[int]) -> str:
@@ -150,15 +167,15 @@ def _literal(counts: Sequence[int]) -> str:
     return "{" + ",".join(map(str, counts)) + "}"
 
 
-def _add(table: _Table, rows: Sequence[UsageRow]) -> None:
+def _add(table: _Table, rows: Sequence[tuple[UsageRow, _Places]]) -> None:
     sums: dict[tuple[UUID | None, str, UUID | None, int], _Sums] = {}
-    for row in rows:
+    for row, places in rows:
         at = int(row.started_at // table.seconds) * table.seconds
         key = (row.tenant_id if table.by_tenant else None, row.model, row.version_id, at)
         found = sums.get(key)
         if found is None:
             found = sums[key] = _Sums()
-        found.add(row)
+        found.add(row, places)
     if not sums:
         return
     ordered = sorted(sums, key=lambda key: (str(key[0]), key[1], str(key[2]), key[3]))  # one lock order for all drains
