@@ -98,49 +98,33 @@ class _Sums:
 def add_to_rollups(rows: Sequence[UsageRow]) -> None:
     """Count rows that were inserted in this transaction, each once."""
     for unit in _UNITS:
-        _add(rows, unit)
+        _add(rows, unit, by_key=True)
     for unit in _WHOLE_UNITS:
-        _add_whole(rows, unit)
+        _add(rows, unit, by_key=False)
     _add_to_platform(rows)
     latency.add_to_latency(rows)
 
 
-def _add(rows: Sequence[UsageRow], unit: str) -> None:
+def _add(rows: Sequence[UsageRow], unit: str, *, by_key: bool) -> None:
     seconds = _UNITS[unit]
     sums: dict[tuple[UUID, UUID | None, str, int], _Sums] = {}
     for row in rows:
-        key = (row.tenant_id, row.key_id, row.model, int(row.started_at // seconds) * seconds)
+        key_id = row.key_id if by_key else None
+        key = (row.tenant_id, key_id, row.model, int(row.started_at // seconds) * seconds)
         sums.setdefault(key, _Sums()).add(row)
     if not sums:
         return
     ordered = sorted(sums, key=lambda key: (key[0], str(key[1]), key[2], key[3]))  # one lock order for all drains
+    keys: list[list[object]] = [[key[1] for key in ordered]] if by_key else []
     columns: list[list[object]] = [
         [key[0] for key in ordered],
-        [key[1] for key in ordered],
+        *keys,
         [key[2] for key in ordered],
         [datetime.fromtimestamp(key[3], UTC) for key in ordered],
         *([getattr(sums[key], name) for key in ordered] for name in _SUM_COLUMNS),
     ]
     with connection.cursor() as cursor:
-        cursor.execute(_ADD[unit], columns)
-
-
-def _add_whole(rows: Sequence[UsageRow], unit: str) -> None:
-    seconds = _UNITS[unit]
-    sums: dict[tuple[UUID, str, int], _Sums] = {}
-    for row in rows:
-        sums.setdefault((row.tenant_id, row.model, int(row.started_at // seconds) * seconds), _Sums()).add(row)
-    if not sums:
-        return
-    ordered = sorted(sums)  # one lock order for all drains
-    columns: list[list[object]] = [
-        [tenant_id for tenant_id, _, _ in ordered],
-        [model for _, model, _ in ordered],
-        [datetime.fromtimestamp(start, UTC) for _, _, start in ordered],
-        *([getattr(sums[key], name) for key in ordered] for name in _SUM_COLUMNS),
-    ]
-    with connection.cursor() as cursor:
-        cursor.execute(_ADD_WHOLE[unit], columns)
+        cursor.execute((_ADD if by_key else _ADD_WHOLE)[unit], columns)
 
 
 def _add_to_platform(rows: Sequence[UsageRow]) -> None:
