@@ -4,7 +4,7 @@ import { memory } from "./words.js";
 
 const POWERS = 2;
 
-export const escapeLabel = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const escapeLabel = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 // "8.0 GiB" -> "8 GiB", "1.50 TiB" -> "1.5 TiB"
 const rounded = (text) => text.replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");

@@ -1,7 +1,7 @@
 // What each rectangle is filled with: segments by use, or everything by tenant. Colours come from static/css/flame.css.
 import { FREE, GPU, INSTANCE, KV_FREE, NODE, OTHER, RESERVED, SEGMENT, SEGMENTS, TENANT, UNKNOWN, UNUSED } from "./tree.js";
 
-export const TENANT_COLOURS = 14;
+const TENANT_COLOURS = 14;
 const HATCHED = new Set([KV_FREE, UNUSED, FREE, UNKNOWN, RESERVED]);
 
 function channels(colour) {
@@ -24,7 +24,7 @@ export function contrast(one, other) {
 }
 
 // Black or white, whichever reads better: one of them always passes WCAG AA.
-export const textOn = (colour) => (contrast(colour, "#000000") >= contrast(colour, "#ffffff") ? "#000000" : "#ffffff");
+const textOn = (colour) => (contrast(colour, "#000000") >= contrast(colour, "#ffffff") ? "#000000" : "#ffffff");
 
 export function mix(one, other, share) {
   const [from, to] = [channels(one), channels(other)];

@@ -1,7 +1,6 @@
 // Figures above the wall, the legend with amounts, and the instances whose KV cache is fullest.
 import {
   ACTIVATIONS,
-  CLUSTER,
   FREE,
   GPU,
   INSTANCE,
@@ -19,7 +18,7 @@ import {
 } from "./tree.js";
 import { memory, memoryParts, percent, say, segmentWord } from "./words.js";
 
-export const PRESSURE = 0.92;
+const PRESSURE = 0.92;
 const TIGHTEST = 6;
 const LEGEND_TENANTS = 9;
 const LEGEND = [WEIGHTS, KV_USED, ACTIVATIONS, LORA, OTHER, RESERVED, KV_FREE, UNUSED, UNKNOWN, FREE];
@@ -248,5 +247,3 @@ export class Tightest {
     this.table.closest(".card").querySelector("[data-empty]").hidden = !empty;
   }
 }
-
-export const titleOf = (tree, scope) => (tree.kind[scope] === CLUSTER ? tree.short[0] : tree.short[scope]);

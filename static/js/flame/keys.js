@@ -59,7 +59,7 @@ export function found(tree, { keys, segment }) {
   return (at === 0 && segment && tree.children(place).find(same)) || place;
 }
 
-export function firstPlace(plan) {
+function firstPlace(plan) {
   if (plan.bands.length === 0) return -1;
   const root = plan.bands[0].root;
   if (!plan.banded) return root;

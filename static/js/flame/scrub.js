@@ -2,7 +2,7 @@
 import { Tree } from "./tree.js";
 import { clock, say } from "./words.js";
 
-export const SPAN_SECONDS = 900;
+const SPAN_SECONDS = 900;
 const STEP_SECONDS = 5;
 const SETTLE_MS = 120;
 
