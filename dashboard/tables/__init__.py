@@ -5,7 +5,7 @@ A page makes a `Table` once, reads a `Page` of it from a request, and writes the
 """
 
 from dashboard.tables.page import COUNT_LIMIT, Page, read_page
-from dashboard.tables.sheet import CSV_LIMIT, csv_response, is_csv, safe_cell
+from dashboard.tables.sheet import CSV_LIMIT, csv_response, is_csv, line_of, safe_cell
 from dashboard.tables.table import Column, Facet, Filtered, Option, Table
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Table",
     "csv_response",
     "is_csv",
+    "line_of",
     "read_page",
     "safe_cell",
 ]

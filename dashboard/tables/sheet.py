@@ -1,7 +1,7 @@
 """A table as CSV: all rows that the filters leave, in the order on the page."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from core.api.csv import safe_cell as text_cell
 from core.refusals import Conflict
 from dashboard.services.exports import ask_export
 from dashboard.tables.table import Table
@@ -25,7 +26,6 @@ CSV_LIMIT: Final = 50_000
 
 LONGEST_QUERY: Final = 1_000
 _BATCH: Final = 2_000
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class _Line:
@@ -50,21 +50,24 @@ def safe_cell(value: object) -> str:
         return timezone.localtime(value).isoformat(timespec="milliseconds")
     if isinstance(value, (int, float)):
         return str(value)
-    text = str(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return str(text_cell(str(value)))
+
+
+def line_of(cells: Iterable[object]) -> str:
+    """The cells as a line of CSV."""
+    return str(csv.writer(_Line()).writerow([safe_cell(cell) for cell in cells]))
 
 
 def csv_lines(table: Table, rows: "QuerySet[Any]", sort: str) -> Iterator[str]:
     """Lines of the sheet, its head first; rows are read a batch at a time."""
-    writer = csv.writer(_Line())
     columns = [column for column in table.columns if column.value is not None]
-    yield writer.writerow([column.key for column in columns])
+    yield line_of(column.key for column in columns)
     chosen = table.column(sort.removeprefix("-"))
     assert chosen is not None  # the table's own way to sort
     sign = "-" if sort.startswith("-") else ""
     ordered = rows.order_by(f"{sign}{chosen.order}", f"{sign}pk")
     for row in ordered.iterator(chunk_size=_BATCH):
-        yield writer.writerow([safe_cell(column.value(row)) for column in columns if column.value is not None])
+        yield line_of(column.value(row) for column in columns if column.value is not None)
 
 
 def csv_response(table: Table, request: HttpRequest, rows: "QuerySet[Any]") -> HttpResponse:

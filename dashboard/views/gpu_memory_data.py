@@ -1,6 +1,5 @@
 """What the wall asks for beside its live frames: the tree as it was, a device's history, the tree as a table."""
 
-import csv
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields
@@ -14,7 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from dashboard.access import PortalAccess, console_page, portal_page
-from dashboard.tables.sheet import is_csv, safe_cell
+from dashboard.tables import is_csv, line_of
 from gpupool.models import Device, Node
 from gpupool.policies.memory_history import RANGES
 from gpupool.policies.memory_summary import Row, summarise, table_of
@@ -125,16 +124,10 @@ def _tree(tenant: Tenant | None, now: datetime, node_id: UUID | None = None) -> 
     return read_tree(now=now, node_id=node_id) if tenant is None else read_tenant_tree(tenant, now=now)
 
 
-class _Line:
-    def write(self, text: str) -> str:
-        return text
-
-
 def _lines(rows: Iterator[Row]) -> Iterator[str]:
-    writer = csv.writer(_Line())
-    yield writer.writerow(_COLUMNS)
+    yield line_of(_COLUMNS)
     for row in rows:
-        yield writer.writerow([safe_cell(getattr(row, name)) for name in _COLUMNS])
+        yield line_of(getattr(row, name) for name in _COLUMNS)
 
 
 def _moment(text: str) -> datetime | None:

@@ -1,6 +1,5 @@
 """Portal: what was used, from rollups. Whoever belongs to the tenant sees it, over its budget or not."""
 
-import csv
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -36,7 +35,7 @@ from dashboard.reads.usage import (
     read_usage,
     usage_rows,
 )
-from dashboard.tables import CSV_LIMIT, Facet, is_csv, safe_cell
+from dashboard.tables import CSV_LIMIT, Facet, is_csv, line_of
 from dashboard.tables.table import Filtered
 from tenants.models import ApiKey, User
 from tenants.policies.money import amount_of
@@ -115,7 +114,6 @@ def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: Usag
         **_key_lines(found.keys, found.more_keys),
         "keys_at": _keys_at(request) if later and found.totals.requests else "",
         "limits": nearest([one for one in limits if one.share is not None], LIMITS_SHOWN),
-        "limits_known": any(one.share is not None for one in limits),
         "any_limits": bool(limits),
     }
     return render(request, "portal/usage.html", context)
@@ -178,11 +176,6 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-class _Line:
-    def write(self, text: str) -> str:
-        return text
-
-
 def _csv(ask: UsageAsk) -> HttpResponse:
     """Sums by bucket and group, as the chart groups them; all groups, not the largest alone.
 
@@ -195,8 +188,7 @@ def _csv(ask: UsageAsk) -> HttpResponse:
 
 
 def _lines(ask: UsageAsk, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    writer = csv.writer(_Line())
-    yield writer.writerow(_COLUMNS)
+    yield line_of(_COLUMNS)
     column = GROUPS[ask.group]
     wanted = {row[column] for row in rows} - {None}
     names: dict[Any, str] = {}
@@ -206,12 +198,14 @@ def _lines(ask: UsageAsk, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         names = {pk: str(person) for pk, person in User.objects.in_bulk(wanted).items()}
     for row in rows[:CSV_LIMIT]:
         value = row[column]
-        cells = [
-            ask.starts[row["bucket"]],
-            value if ask.group == "model" else names.get(value, ""),
-            "" if ask.group == "model" or value is None else str(value),
-            *(row[name] for name in _COLUMNS[3:8]),
-        ]
-        yield writer.writerow([*(safe_cell(cell) for cell in cells), amount_of(row["cost_micros"])])
+        yield line_of(
+            [
+                ask.starts[row["bucket"]],
+                value if ask.group == "model" else names.get(value, ""),
+                "" if ask.group == "model" or value is None else str(value),
+                *(row[name] for name in _COLUMNS[3:8]),
+                amount_of(row["cost_micros"]),
+            ]
+        )
     if len(rows) > CSV_LIMIT:
-        yield writer.writerow([_("There is more: choose a shorter range or a filter.")])
+        yield line_of([_("There is more: choose a shorter range or a filter.")])
