@@ -68,8 +68,6 @@ EXEMPT: Final[Mapping[str, str]] = {
     "tenants.services.partitions.ensure_partitions": "makes tables, and changes no row",
     "tenants.services.pruning.prune_invitations": _AGE,
     "tenants.services.pruning.prune_login_links": _AGE,
-    "tenants.services.refusals.lock_refusals": "takes a lock, and changes no row",
-    "tenants.services.refusals.prune_refusals": _AGE,
     "tenants.services.refusals.record_refusals": _MEASURED,
     "tenants.services.rollups._rebuild_sums": _LEDGER,
     "tenants.services.second_factors._accept_totp": _QUEUE,

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 
 from core.telemetry import buckets
 from tenants.models import LatencyHour, LatencyMinute, ModelLatencyHour, ModelLatencyMinute
+from tenants.services.thinning import MOST, delete_before
 from tenants.usage import UsageRow
 
 HOURS_KEPT: Final = timedelta(days=400)
@@ -208,20 +209,7 @@ def remake_latency(since: datetime, until: datetime, ids: tuple[UUID, UUID]) -> 
             cursor.execute(_making(table), [*ids, since, until])
 
 
-_PRUNE: Final = (
-    "DELETE FROM {name} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {name} WHERE {unit} < %s ORDER BY {unit} LIMIT %s))"
-)
-
-
-def prune_latency(*, now: datetime, minutes_kept: timedelta, most: int = 20_000) -> int:
+def prune_latency(*, now: datetime, minutes_kept: timedelta, most: int = MOST) -> int:
     """Delete minutes and hours that no page and no objective reads any more; returns how many. Safe to run twice."""
-    deleted = 0
-    for table in _TABLES:
-        until = now - (minutes_kept if table.unit == "minute" else HOURS_KEPT)
-        found = most
-        while found == most:  # a statement each, so that no drain waits long
-            with connection.cursor() as cursor:
-                cursor.execute(_PRUNE.format(name=table.name, unit=table.unit), [until, most])
-                found = cursor.rowcount
-            deleted += found
-    return deleted
+    kept = {"minute": minutes_kept, "hour": HOURS_KEPT}
+    return sum(delete_before(table.name, table.unit, now - kept[table.unit], most=most) for table in _TABLES)

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 
 from tenants.models import RefusalMinute
 from tenants.refusals import RefusalBatch, RefusalCount
+from tenants.services.thinning import MOST, delete_before
 from tenants.usage import storable_text
 
 _KEYS: Final = {
@@ -43,7 +44,6 @@ _LOCK: Final = 7_318_221_904
 _Key = tuple[UUID | None, UUID | None, str, str, str, str, int]
 
 
-@transaction.atomic
 def lock_refusals() -> bool:
     """Until the end of the transaction around it: whether nobody else is writing refusals down."""
     with connection.cursor() as cursor:
@@ -90,6 +90,6 @@ def _key(count: RefusalCount) -> _Key:
     )
 
 
-def prune_refusals(*, now: datetime, older_than: timedelta) -> int:
+def prune_refusals(*, now: datetime, older_than: timedelta, most: int = MOST) -> int:
     """Delete counts of long ago; returns how many. Safe to run twice."""
-    return RefusalMinute.objects.filter(minute__lt=now - older_than).delete()[0]
+    return delete_before(RefusalMinute._meta.db_table, "minute", now - older_than, most=most)

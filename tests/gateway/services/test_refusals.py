@@ -42,10 +42,10 @@ def test_a_batch_counts_once_and_batches_add_up() -> None:
 
 
 def test_old_counts_go() -> None:
-    record_refusals([RefusalBatch(PROCESS, 1, [_count(3)])])
+    record_refusals([RefusalBatch(PROCESS, 1, [_count(3), _count(2, tenant_id=None), _count(1, metric="requests")])])
     at = datetime.fromtimestamp(MINUTE, UTC)
     assert prune_refusals(now=at + timedelta(days=1), older_than=timedelta(days=1)) == 0
-    assert prune_refusals(now=at + timedelta(days=1, minutes=1), older_than=timedelta(days=1)) == 1
+    assert prune_refusals(now=at + timedelta(days=1, minutes=1), older_than=timedelta(days=1), most=1) == 3
 
 
 @pytest.fixture
