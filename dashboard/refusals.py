@@ -5,15 +5,17 @@ for the values; what stands nowhere here is shown as the service said it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 from django import forms
 from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
+
+Made = TypeVar("Made")
 
 SENTENCES: Final = (
     # Names and versions.
@@ -127,6 +129,15 @@ def add_refusal(form: forms.Form, error: InvalidInput | Conflict, *, fields: Map
         return
     field = (fields or {}).get(error.field, error.field)
     form.add_error(field if field in form.fields else None, said(error.message))
+
+
+def tried(form: forms.Form, write: Callable[[], Made], *, fields: Mapping[str, str] | None = None) -> Made | None:
+    """What the write gives; None where the service refuses, which the form then says (see `add_refusal`)."""
+    try:
+        return write()
+    except (InvalidInput, Conflict) as error:
+        add_refusal(form, error, fields=fields)
+        return None
 
 
 @cache

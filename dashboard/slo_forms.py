@@ -1,8 +1,7 @@
 """Forms of objectives and silences; they parse and say what is wrong, services decide."""
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -12,9 +11,6 @@ from dashboard.labels import SLA_TIERS
 from dashboard.slo_words import KINDS, seconds_text
 from gateway.policies.slo import BOUNDS, MOST_WINDOW_DAYS, Kind
 from tenants.models import Tenant
-from tenants.services.errors import Conflict, InvalidInput
-
-Made = TypeVar("Made")
 
 SILENCES: Final = (
     ("1", _("For one hour")),
@@ -22,6 +18,9 @@ SILENCES: Final = (
     ("24", _("For one day")),
     ("168", _("For 7 days")),
 )
+
+SERVICE_FIELDS: Final = {"target": "target_percent"}
+"""Fields that the services call otherwise."""
 
 
 class ObjectiveForm(forms.Form):
@@ -113,15 +112,3 @@ class SilenceForm(forms.Form):
     @property
     def length(self) -> timedelta:
         return timedelta(hours=int(self.cleaned_data["hours"]))
-
-
-def tried(form: forms.Form, write: Callable[[], Made]) -> Made | None:
-    """What the write gives; None where the service refuses, which the form then says."""
-    try:
-        return write()
-    except InvalidInput as error:
-        field = "target_percent" if error.field == "target" else error.field
-        form.add_error(field if field in form.fields else None, error.message)
-    except Conflict as error:
-        form.add_error(None, error.message)
-    return None

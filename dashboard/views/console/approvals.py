@@ -18,6 +18,7 @@ from dashboard.console_forms import DecisionForm, amount_in_units
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
 from dashboard.reads.limits import with_use
+from dashboard.refusals import add_refusal
 from dashboard.sheets import posted
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -114,10 +115,8 @@ def one(request: HttpRequest, request_id: UUID) -> HttpResponse:
                         amount=amount,
                         actor=actor,
                     )
-                except InvalidInput as error:
-                    form.add_error(error.field if error.field in form.fields else None, error.message)
-                except Conflict as error:
-                    form.add_error(None, str(error))
+                except (InvalidInput, Conflict) as error:
+                    add_refusal(form, error)
                 else:
                     said = _("Approved: it is granted from now on.") if approved else _("Declined.")
                     messages.success(request, said)

@@ -1,10 +1,9 @@
 """Console: everyone who can log in: platform roles, second factors, access tokens; and roles that claims stand for."""
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from allauth.mfa.models import Authenticator
-from django import forms
 from django.contrib import messages
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -20,6 +19,7 @@ from dashboard.access import console_page, signed_in
 from dashboard.console_forms import NewPersonForm, PlatformRoleForm, RoleMappingForm
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
+from dashboard.refusals import add_refusal, tried
 from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -138,7 +138,7 @@ def create(request: HttpRequest) -> HttpResponse:
             try:
                 new = services.create_person(actor=actor, **form.cleaned_data)
             except services.InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
+                add_refusal(form, error)
             else:
                 told = {**_frame(), "person": new.link.user, "link": login_link(new.secret)}
                 return sheet(request, "console/_person_made.html", told)
@@ -155,9 +155,13 @@ def role(request: HttpRequest, user_id: UUID) -> HttpResponse:
     status = 200
     if request.method == "POST":
         status = 422
-        if form.is_valid() and _tried(
-            form,
-            lambda: services.change_person(user_id, platform_role=form.cleaned_data["platform_role"], actor=actor),
+        if (
+            form.is_valid()
+            and tried(
+                form,
+                lambda: services.change_person(user_id, platform_role=form.cleaned_data["platform_role"], actor=actor),
+            )
+            is not None
         ):
             messages.success(request, _("The role of %(name)s is changed.") % {"name": person})
             return leave(request, "console-person", user_id)
@@ -223,7 +227,10 @@ def map_role(request: HttpRequest) -> HttpResponse:
     status = 200
     if request.method == "POST":
         status = 422
-        if form.is_valid() and _tried(form, lambda: services.create_role_mapping(actor=actor, **form.cleaned_data)):
+        if (
+            form.is_valid()
+            and tried(form, lambda: services.create_role_mapping(actor=actor, **form.cleaned_data)) is not None
+        ):
             messages.success(request, _("The mapping counts from each person's next log-in on."))
             return leave(request, "console-people")
     return sheet(request, "console/_mapping_new.html", {**_frame(), "form": form}, status=status)
@@ -242,16 +249,6 @@ def unmap_role(request: HttpRequest, mapping_id: UUID) -> HttpResponse:
         messages.success(request, _("The mapping is gone."))
         return leave(request, "console-people")
     return sheet(request, "console/_mapping_delete.html", {**_frame(), "mapping": mapping})
-
-
-def _tried(form: forms.Form, write: Any) -> bool:
-    try:
-        write()
-    except services.InvalidInput as error:
-        form.add_error(error.field if error.field in form.fields else None, error.message)
-    except services.Conflict as error:
-        form.add_error(None, str(error))
-    return not form.errors
 
 
 def _frame() -> dict[str, object]:

@@ -19,6 +19,7 @@ from dashboard.access import console_page
 from dashboard.console_forms import PriceForm
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
+from dashboard.refusals import add_refusal
 from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -175,7 +176,7 @@ def create(request: HttpRequest) -> HttpResponse:
                     actor=actor,
                 )
             except InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
+                add_refusal(form, error)
             except Conflict as error:
                 form.add_error("effective_from", str(error))
             else:

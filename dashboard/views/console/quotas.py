@@ -3,7 +3,6 @@
 from typing import Any, Final
 from uuid import UUID
 
-from django import forms
 from django.contrib import messages
 from django.db.models import Q, QuerySet, Value
 from django.db.models.functions import Coalesce
@@ -27,12 +26,12 @@ from dashboard.console_forms import (
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text, tenant_slug
 from dashboard.reads.limits import with_use
+from dashboard.refusals import tried
 from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from tenants.models import Limit, Tenant
 from tenants.policies.roles import Action, Object
-from tenants.services import Conflict, InvalidInput
 from tenants.services.limits import boost_limit, change_limit, create_limit, delete_limit
 
 TABLE: Final = Table(
@@ -145,7 +144,10 @@ def create(request: HttpRequest) -> HttpResponse:
         if form.is_valid():
             values = dict(form.cleaned_data)
             amount = amount_in_units(form, "amount", values["metric"])
-            if amount is not None and _tried(form, lambda: create_limit(actor=actor, **{**values, "amount": amount})):
+            if (
+                amount is not None
+                and tried(form, lambda: create_limit(actor=actor, **{**values, "amount": amount})) is not None
+            ):
                 messages.success(request, _("The limit is made. It is in force within a second."))
                 return leave(request, _list(values["tenant"]))
     return sheet(request, "console/_quota_new.html", {**_frame(), "form": form}, status=status)
@@ -174,8 +176,9 @@ def change(request: HttpRequest, limit_id: UUID) -> HttpResponse:
             amount = amount_in_units(form, "amount", limit.metric)
             if request.POST["amount"].strip() == amount_as_said(limit.amount, limit.metric):
                 amount = limit.amount  # left as it was: what is shown of bytes may be rounded
-            if amount is not None and _tried(
-                form, lambda: change_limit(limit_id, actor=actor, **{**values, "amount": amount})
+            if (
+                amount is not None
+                and tried(form, lambda: change_limit(limit_id, actor=actor, **{**values, "amount": amount})) is not None
             ):
                 messages.success(request, _("The limit is changed. It is in force within a second."))
                 return leave(request, _list(limit.tenant))
@@ -198,8 +201,10 @@ def boost(request: HttpRequest, limit_id: UUID) -> HttpResponse:
         status = 422
         if form.is_valid():
             amount = amount_in_units(form, "amount", limit.metric)
-            if amount is not None and _tried(
-                form, lambda: boost_limit(limit_id, amount=amount, until=form.until(), actor=actor)
+            if (
+                amount is not None
+                and tried(form, lambda: boost_limit(limit_id, amount=amount, until=form.until(), actor=actor))
+                is not None
             ):
                 messages.success(request, _("The limit is raised for a while. By itself it is what it was then."))
                 return leave(request, _list(limit.tenant))
@@ -218,17 +223,6 @@ def delete(request: HttpRequest, limit_id: UUID) -> HttpResponse:
         return leave(request, _list(limit.tenant))
     (use,) = with_use([limit], now=timezone.now())
     return sheet(request, "console/_quota_delete.html", {**_of(limit), "row": use})
-
-
-def _tried(form: forms.Form, write: Any) -> bool:
-    """Whether the service did it; what it has against it is told with the form."""
-    try:
-        write()
-    except InvalidInput as error:
-        form.add_error(error.field if error.field in form.fields else None, error.message)
-    except Conflict as error:
-        form.add_error(None, str(error))
-    return not form.errors
 
 
 def _list(tenant: Tenant | None) -> str:

@@ -14,8 +14,9 @@ from django.views.decorators.http import require_http_methods
 from dashboard.access import console_page
 from dashboard.console_rights import allowed, require
 from dashboard.reads.slo import versions_of
+from dashboard.refusals import tried
 from dashboard.sheets import leave, posted, sheet
-from dashboard.slo_forms import ObjectiveForm, SilenceForm, tried
+from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
 from dashboard.slo_pages import Place, board_context, releases
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.reads.slo import list_objectives
@@ -47,7 +48,7 @@ def new(request: HttpRequest) -> HttpResponse:
     actor = require(request, Action.CREATE, Object.OBJECTIVE)
     form = ObjectiveForm(posted(request), releases=releases())
     if request.method == "POST" and form.is_valid():
-        made = tried(form, lambda: create_objective(actor=actor, **form.values()))
+        made = tried(form, lambda: create_objective(actor=actor, **form.values()), fields=SERVICE_FIELDS)
         if made is not None:
             messages.success(request, _("The objective is made. Its window is counted within seconds."))
             return leave(request, HERE.url("objective", made.pk))
@@ -64,7 +65,7 @@ def edit(request: HttpRequest, objective_id: UUID) -> HttpResponse:
     )
     made = None
     if request.method == "POST" and form.is_valid():
-        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()))
+        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()), fields=SERVICE_FIELDS)
     if made is not None:
         messages.success(request, _("The objective is changed."))
         return leave(request, HERE.url("objective", objective.pk))

@@ -19,6 +19,7 @@ from dashboard.console_forms import TenantForm, TierForm
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
 from dashboard.reads.tenancy import read_tenant, tenant_table
+from dashboard.refusals import add_refusal
 from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -133,10 +134,8 @@ def create(request: HttpRequest) -> HttpResponse:
                     )
                     if values["parent"]:
                         set_parent(tenant.pk, values["parent"].pk, actor=actor)
-            except services.InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
-            except services.Conflict as error:
-                form.add_error(None, str(error))
+            except (services.InvalidInput, services.Conflict) as error:
+                add_refusal(form, error)
             else:
                 messages.success(
                     request, _("%(name)s is made. Grant it models, and invite its people.") % {"name": tenant.name}

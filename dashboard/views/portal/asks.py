@@ -17,6 +17,7 @@ from dashboard.access import PortalAccess, portal_page
 from dashboard.filters import search_text
 from dashboard.portal_forms import ModelAskForm, MoreForm
 from dashboard.reads.portal_limits import LimitNow, read_limits
+from dashboard.refusals import add_refusal
 from dashboard.sheets import leave, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -105,10 +106,8 @@ def more(request: HttpRequest, access: PortalAccess, limit_id: UUID) -> HttpResp
                     until=form.cleaned_data["until"],
                     actor=user_actor(access.user.pk),
                 )
-            except InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
-            except Conflict as error:
-                form.add_error(None, error.message)
+            except (InvalidInput, Conflict) as error:
+                add_refusal(form, error)
             else:
                 messages.success(request, _("Asked. Whoever runs the platform decides; you are told what they say."))
                 return leave(request, "portal-limits", access.tenant.slug)
@@ -135,10 +134,8 @@ def model(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                     until=form.cleaned_data["until"],
                     actor=user_actor(access.user.pk),
                 )
-            except InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
-            except Conflict as error:
-                form.add_error(None, error.message)
+            except (InvalidInput, Conflict) as error:
+                add_refusal(form, error)
             else:
                 messages.success(request, _("Asked. Whoever runs the platform decides; you are told what they say."))
                 return leave(request, "portal-models", access.tenant.slug)

@@ -24,6 +24,7 @@ from dashboard.filters import search_text
 from dashboard.forms import KeyForm, RotateForm
 from dashboard.reads.key_usage import read_key_usage
 from dashboard.reads.portal_limits import read_key_limits
+from dashboard.refusals import add_refusal
 from dashboard.sheets import sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -198,7 +199,7 @@ def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                     created_by=access.user.pk,
                 )
             except services.InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
+                add_refusal(form, error)
             else:
                 return sheet(
                     request, "portal/_key_created.html", {**_frame(access), "key": new.key, "secret": new.secret}

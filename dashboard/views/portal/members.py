@@ -18,6 +18,7 @@ from dashboard import labels
 from dashboard.access import PortalAccess, portal_page
 from dashboard.accounts.forms import InviteForm, RoleForm
 from dashboard.filters import search_text
+from dashboard.refusals import add_refusal
 from dashboard.sheets import sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -109,10 +110,8 @@ def invite(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                     standing=access.standing,
                     actor=user_actor(access.user.pk),
                 )
-            except services.InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
-            except services.Conflict as error:
-                form.add_error(None, error.message)
+            except (services.InvalidInput, services.Conflict) as error:
+                add_refusal(form, error)
             else:
                 link = invitation_link(new.secret)
                 mailed = settings.GATEHOUSE.smtp_url is not None

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.portal_forms import RetentionForm, ZoneForm
+from dashboard.refusals import add_refusal
 from tenants.actor import user_actor
 from tenants.models import Tenant
 from tenants.policies.quota import CALENDAR
@@ -58,7 +59,6 @@ def _context(access: PortalAccess, retention: RetentionForm, zone: ZoneForm) -> 
         "may_change": access.may(Action.CHANGE, Object.TENANT),
         "may_see_webhooks": may_see,
         "may_make_webhooks": access.may(Action.CREATE, Object.WEBHOOK),
-        "may_change_webhooks": access.may(Action.CHANGE, Object.WEBHOOK),
         "webhooks": list(list_webhooks(access.tenant)) if may_see else [],
     }
 
@@ -74,7 +74,7 @@ def _saved(access: PortalAccess, form: RetentionForm | ZoneForm) -> bool:
     try:
         change_tenant(access.tenant.pk, actor=user_actor(access.user.pk), **form.cleaned_data)
     except InvalidInput as error:
-        form.add_error(error.field if error.field in form.fields else None, error.message)
+        add_refusal(form, error)
         return False
     return True
 

@@ -10,8 +10,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard.access import PortalAccess, portal_page
+from dashboard.refusals import tried
 from dashboard.sheets import leave, posted, sheet
-from dashboard.slo_forms import ObjectiveForm, SilenceForm, tried
+from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
 from dashboard.slo_pages import Place, board_context
 from dashboard.views.console.slo import delete_context, initial_of, silence_context
 from gateway.models import Objective
@@ -39,7 +40,7 @@ def new(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     form = ObjectiveForm(posted(request), releases=[], of_tenant=True)
     if request.method == "POST" and form.is_valid():
         values = {**form.values(), "tenant": access.tenant, "tenants_own": True}
-        made = tried(form, lambda: create_objective(actor=actor, **values))
+        made = tried(form, lambda: create_objective(actor=actor, **values), fields=SERVICE_FIELDS)
         if made is not None:
             messages.success(request, _("The objective is made. Its window is counted within seconds."))
             return leave(request, place.url("objective", made.pk))
@@ -54,7 +55,7 @@ def edit(request: HttpRequest, access: PortalAccess, objective_id: UUID) -> Http
     form = ObjectiveForm(posted(request), releases=[], of_tenant=True, changing=True, initial=initial_of(objective))
     made = None
     if request.method == "POST" and form.is_valid():
-        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()))
+        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()), fields=SERVICE_FIELDS)
     if made is not None:
         messages.success(request, _("The objective is changed."))
         return leave(request, place.url("objective", objective.pk))

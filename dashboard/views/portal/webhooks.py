@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.portal_forms import WebhookForm
+from dashboard.refusals import add_refusal
 from dashboard.sheets import sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -105,10 +106,8 @@ def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                     events=form.cleaned_data["events"],
                     actor=user_actor(access.user.pk),
                 )
-            except InvalidInput as error:
-                form.add_error(error.field if error.field in form.fields else None, error.message)
-            except Conflict as error:
-                form.add_error(None, error.message)
+            except (InvalidInput, Conflict) as error:
+                add_refusal(form, error)
             else:
                 context = {**_frame(access), "webhook": new.webhook, "secret": new.secret}
                 return sheet(request, "portal/_webhook_secret.html", context)
