@@ -18,3 +18,10 @@ def operator(client: Client) -> Client:
     """A browser in which an operator is logged in."""
     client.force_login(person("olga", platform_role="operator"))
     return client
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    """A client that is logged in as somebody who may do everything."""
+    client.force_login(person("root", platform_role="superuser"))
+    return client

@@ -1,5 +1,7 @@
 """Rows for the tests of the console's pages of tenancy."""
 
+import csv
+import io
 from datetime import timedelta
 from typing import Any
 
@@ -53,3 +55,11 @@ def everything() -> Tenant:
     )
     create_role_mapping(claim="groups", value="gpu-admins", platform_role="operator", actor=SYSTEM)
     return acme
+
+
+def text_of(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def rows_of(response: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(response.content.decode())))

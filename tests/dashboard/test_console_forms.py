@@ -17,12 +17,6 @@ from tests.dashboard.tenancy_rows import limit
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def root(client: Client) -> Client:
-    client.force_login(person("root", platform_role="superuser"))
-    return client
-
-
 def test_what_a_dialog_sends_leads_the_page_on_and_not_the_dialog(root: Client) -> None:
     acme = tenant("acme")
     one = limit(acme)
