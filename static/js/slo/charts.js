@@ -1,5 +1,8 @@
 // The three charts of an objective, drawn from figures that the server made.
-import { config, faded, layoutOf, token } from "./theme.js";
+import * as plots from "../plots.js";
+
+const { config, layoutOf } = plots;
+const token = (name) => plots.token(name, document.getElementById("slo"));
 
 function draw(id, data, layout) {
   const place = document.getElementById(id);
@@ -95,4 +98,12 @@ function curve(figure, name, colour, width) {
     type: "scatter", mode: "lines", x: figure.x, y: figure[name], text: figure[`${name}_text`], connectgaps: false,
     line: { color: colour, width, shape: "spline", smoothing: 0.5 }, hovertemplate: `${name} · %{text}<extra></extra>`,
   };
+}
+
+// plotly reads colours itself and knows no color-mix.
+function faded(colour, share) {
+  const hex = colour.replace("#", "");
+  const full = hex.length === 3 ? [...hex].map((one) => one + one).join("") : hex;
+  const [red, green, blue] = [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16));
+  return `rgba(${red}, ${green}, ${blue}, ${share})`;
 }

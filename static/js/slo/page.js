@@ -62,10 +62,7 @@ function onFrame(frame) {
 }
 
 if (page && pill) {
-  const ready = () => {
-    draw();
-    document.addEventListener("gatehouse:theme", draw);
-    live("slo", page.dataset.scope, { onFrame, onState: (state, at, why) => showState(pill, state, at, why) });
-  };
-  ready();
+  draw();
+  document.addEventListener("gatehouse:theme", draw);
+  live("slo", page.dataset.scope, { onFrame, onState: (state, at, why) => showState(pill, state, at, why) });
 }

@@ -1,8 +1,8 @@
-// What the charts take from the page: colours of the theme, and ticks in the reader's language.
+// What every chart over time takes from the page: colours of the theme, and ticks in the reader's language.
 export const config = { displayModeBar: false, responsive: true, showSendToCloud: false, displaylogo: false };
 
-export function token(name) {
-  const place = document.getElementById("slo") ?? document.documentElement;
+// `place`: where a page has colours of its own.
+export function token(name, place = document.documentElement) {
   return getComputedStyle(place).getPropertyValue(name).trim();
 }
 
@@ -11,7 +11,7 @@ const chineseTicks = [
   { dtickrange: [86400000, null], value: "%m-%d" },
 ];
 
-export function chinese() {
+function chinese() {
   return document.documentElement.lang.startsWith("zh");
 }
 
@@ -33,12 +33,4 @@ export function layoutOf(extra) {
     xaxis: { ...time, ...extra.xaxis },
     yaxis: { ...axis, ...extra.yaxis },
   };
-}
-
-// plotly reads colours itself and knows no color-mix.
-export function faded(colour, share) {
-  const hex = colour.replace("#", "");
-  const full = hex.length === 3 ? [...hex].map((one) => one + one).join("") : hex;
-  const [red, green, blue] = [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16));
-  return `rgba(${red}, ${green}, ${blue}, ${share})`;
 }
