@@ -16,6 +16,9 @@ GROUP: Final = "ledger"
 MARK_SECONDS: Final = 86_400
 """How long a published mark is kept; the ledger has it for good."""
 
+FAILURES: Final = ("failed", "truncated", "lost")
+"""Outcomes that count as failures."""
+
 ENGINE_REQUEST_ID_LENGTH: Final = 200
 ERROR_CODE_LENGTH: Final = 64
 

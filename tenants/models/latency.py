@@ -5,8 +5,22 @@ not cumulative. What was not measured of a request (the first token of a whole a
 tenants stand in tables of their own, so that a question about a model does not read every tenant's rows.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+
+from core.telemetry import buckets
+
+COUNTS: Final = ("requests", "failures", "faults", "cancelled")
+HISTOGRAMS: Final[Mapping[str, buckets.Bounds]] = {
+    "ttft": buckets.TTFT,
+    "tpot": buckets.TPOT,
+    "queue": buckets.QUEUE,
+    "duration": buckets.DURATION,
+}
+"""The columns of LatencySums that are added up, and those of buckets with their bounds."""
 
 
 class LatencySums(models.Model):

@@ -10,13 +10,10 @@ from django.db import connection
 
 from core.telemetry import buckets
 from tenants.models import LatencyHour, LatencyMinute, ModelLatencyHour, ModelLatencyMinute
+from tenants.models.latency import COUNTS, HISTOGRAMS
 
 _MINUTES_SURE: Final = timedelta(days=60)
 """So long the sums by the minute are there for certain; what begins or ends before is summed in whole hours."""
-
-_HISTOGRAMS: Final = {
-    "ttft": buckets.TTFT, "tpot": buckets.TPOT, "queue": buckets.QUEUE, "duration": buckets.DURATION,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class LatencySums:
 
     def quantile_ms(self, of: str, share: float) -> float | None:
         """The time that `share` of them stayed under, in milliseconds; `of` is ttft, tpot, queue or duration."""
-        found = buckets.quantile(_HISTOGRAMS[of], getattr(self, of), share)
+        found = buckets.quantile(HISTOGRAMS[of], getattr(self, of), share)
         return None if found is None else found * 1000
 
 
@@ -43,7 +40,6 @@ def _summed(name: str, places: int) -> str:
     return f"ARRAY[{', '.join(f'coalesce(sum({name}[{place}]), 0)::bigint' for place in range(1, places + 1))}]"
 
 
-_COUNTS: Final = ("requests", "failures", "faults", "cancelled")
 _HOUR: Final = timedelta(hours=1)
 
 
@@ -52,7 +48,7 @@ def latency_by_model(
     since: datetime,
     until: datetime,
     tenant_id: UUID | None = None,
-    of: Collection[str] = tuple(_HISTOGRAMS),
+    of: Collection[str] = tuple(HISTOGRAMS),
 ) -> list[LatencySums]:
     """Each model's sums, the busiest first; of all tenants, or of one. To the minute.
 
@@ -62,16 +58,16 @@ def latency_by_model(
         minutes, hours = ModelLatencyMinute._meta.db_table, ModelLatencyHour._meta.db_table
     else:
         minutes, hours = LatencyMinute._meta.db_table, LatencyHour._meta.db_table
-    names = [name for name in _HISTOGRAMS if name in of]
-    columns = ", ".join(["model", *_COUNTS, *names])
+    names = [name for name in HISTOGRAMS if name in of]
+    columns = ", ".join(["model", *COUNTS, *names])
     own = "" if tenant_id is None else "tenant_id = %(tenant)s AND "
     first, last = _hours_within(since, until)
     sums = ", ".join(
         [
-            *(f"sum({name})::bigint" for name in _COUNTS),
+            *(f"sum({name})::bigint" for name in COUNTS),
             *(
                 _summed(name, len(bounds) + 1) if name in names else "ARRAY[]::bigint[]"
-                for name, bounds in _HISTOGRAMS.items()
+                for name, bounds in HISTOGRAMS.items()
             ),
         ]
     )
@@ -113,7 +109,7 @@ def all_models(sums: Sequence[LatencySums]) -> LatencySums:
         sum(one.failures for one in sums),
         sum(one.faults for one in sums),
         sum(one.cancelled for one in sums),
-        *(added(name) for name in _HISTOGRAMS),
+        *(added(name) for name in HISTOGRAMS),
     )
 
 

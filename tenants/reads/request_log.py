@@ -17,6 +17,7 @@ from django.db.models.functions import Cast
 
 from core.ids import uuid7_datetime, uuid7_from
 from tenants.models import UsageRecord
+from tenants.usage import FAILURES
 
 SCAN: Final = 10_000
 """Rows that one page looks through at most."""
@@ -25,7 +26,6 @@ SLOW_TTFT_MS: Final = 2_000.0
 SLOW_MS: Final = 30_000.0
 """What "slow only" means: a first token after that long, or an end after this."""
 
-FAILURES: Final = ("failed", "truncated", "lost")
 OUTCOMES: Final = ("success", "cancelled", *FAILURES)
 UNWELL: Final = "unwell"  # any but success
 FAILURE: Final = "failures"

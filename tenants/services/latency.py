@@ -4,7 +4,7 @@ The counts are of the same buckets as Prometheus's (core.telemetry.buckets), and
 after those of the sums, in one order: by tenant before over all, minutes before hours, each sorted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,19 +14,12 @@ from django.db import connection, transaction
 
 from core.telemetry import buckets
 from tenants.models import LatencyHour, LatencyMinute, ModelLatencyHour, ModelLatencyMinute
+from tenants.models.latency import COUNTS, HISTOGRAMS
 from tenants.services.thinning import MOST, delete_before
-from tenants.usage import UsageRow
+from tenants.usage import FAILURES, UsageRow
 
 HOURS_KEPT: Final = timedelta(days=400)
 
-_FAILURES: Final = frozenset({"failed", "truncated", "lost"})
-_COUNTS: Final = ("requests", "failures", "faults", "cancelled")
-_HISTOGRAMS: Final[Mapping[str, buckets.Bounds]] = {
-    "ttft": buckets.TTFT,
-    "tpot": buckets.TPOT,
-    "queue": buckets.QUEUE,
-    "duration": buckets.DURATION,
-}
 _SECONDS: Final = {
     "ttft": "ttft_ms / 1000.0",
     "tpot": "CASE WHEN output_tokens >= 2 AND duration_ms IS NOT NULL AND ttft_ms IS NOT NULL THEN "
@@ -61,14 +54,14 @@ _LOCK: Final = f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE"
 
 
 def _adding(table: _Table) -> str:
-    columns = table.keys | dict.fromkeys(_COUNTS, "bigint") | dict.fromkeys(_HISTOGRAMS, "text")
-    picked = [f"{name}::bigint[]" if name in _HISTOGRAMS else name for name in columns]
-    added = [f"{name} = {table.name}.{name} + EXCLUDED.{name}" for name in _COUNTS]
+    columns = table.keys | dict.fromkeys(COUNTS, "bigint") | dict.fromkeys(HISTOGRAMS, "text")
+    picked = [f"{name}::bigint[]" if name in HISTOGRAMS else name for name in columns]
+    added = [f"{name} = {table.name}.{name} + EXCLUDED.{name}" for name in COUNTS]
     added += [
         f"{name} = ARRAY(SELECT coalesce(mine, 0) + coalesce(theirs, 0) "  # noqa: S608  # names of our own
         f"FROM unnest({table.name}.{name}, "
         f"EXCLUDED.{name}) WITH ORDINALITY AS pair(mine, theirs, place) ORDER BY place)"
-        for name in _HISTOGRAMS
+        for name in HISTOGRAMS
     ]
     return (
         f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(picked)} "  # noqa: S608  # our own names
@@ -83,16 +76,16 @@ def _making(table: _Table) -> str:
     sides = {
         name: f"{len(bounds)} - width_bucket(-({_SECONDS[name]}), "
         f"ARRAY[{', '.join(str(-bound) for bound in reversed(bounds))}]::float8[])"
-        for name, bounds in _HISTOGRAMS.items()
+        for name, bounds in HISTOGRAMS.items()
     }
     own = "tenant_id, " if table.by_tenant else ""
     counted = ", ".join(
         "ARRAY[" + ", ".join(f"count(*) FILTER (WHERE {name} = {place})" for place in range(len(bounds) + 1)) + "]"
-        for name, bounds in _HISTOGRAMS.items()
+        for name, bounds in HISTOGRAMS.items()
     )
     failed = "outcome IN ('failed', 'truncated', 'lost')"
     return (
-        f"INSERT INTO {table.name} ({', '.join([*table.keys, *_COUNTS, *_HISTOGRAMS])}) "  # noqa: S608  # our own names
+        f"INSERT INTO {table.name} ({', '.join([*table.keys, *COUNTS, *HISTOGRAMS])}) "  # noqa: S608  # our own names
         f"SELECT {own}model, version_id, at, count(*), count(*) FILTER (WHERE {failed}), "
         f"count(*) FILTER (WHERE {failed} AND (outcome <> 'failed' OR status >= 500)), "
         f"count(*) FILTER (WHERE outcome = 'cancelled'), {counted} FROM ("
@@ -122,7 +115,7 @@ class _Sums:
     duration: list[int] = field(default_factory=_counter(buckets.DURATION))
 
     def add(self, row: UsageRow, places: "_Places") -> None:
-        failed = row.outcome in _FAILURES
+        failed = row.outcome in FAILURES
         self.requests += 1
         self.failures += failed
         self.faults += failed and (row.outcome != "failed" or row.status >= 500)
@@ -185,8 +178,8 @@ def _add(table: _Table, rows: Sequence[tuple[UsageRow, _Places]]) -> None:
         [key[1] for key in ordered],
         [key[2] for key in ordered],
         [datetime.fromtimestamp(key[3], UTC) for key in ordered],
-        *([getattr(sums[key], name) for key in ordered] for name in _COUNTS),
-        *([_literal(getattr(sums[key], name)) for key in ordered] for name in _HISTOGRAMS),
+        *([getattr(sums[key], name) for key in ordered] for name in COUNTS),
+        *([_literal(getattr(sums[key], name)) for key in ordered] for name in HISTOGRAMS),
     ]
     with connection.cursor() as cursor:
         cursor.execute(_ADD[table.name], columns)

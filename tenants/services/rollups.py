@@ -17,9 +17,8 @@ from core.ids import uuid7_from
 from tenants.models import Tenant
 from tenants.policies.periods import hours_that_days_share
 from tenants.services import latency
-from tenants.usage import UsageRow
+from tenants.usage import FAILURES, UsageRow
 
-_FAILURES: Final = frozenset({"failed", "truncated", "lost"})
 _LONGEST_SECONDS: Final = 86_400.0
 """No request is longer: a duration beyond it is a broken clock's."""
 ID_MARGIN: Final = timedelta(hours=1)
@@ -83,7 +82,7 @@ class _Sums:
 
     def add(self, row: UsageRow) -> None:
         self.requests += 1
-        self.failures += row.outcome in _FAILURES
+        self.failures += row.outcome in FAILURES
         self.cancelled += row.outcome == "cancelled"
         self.input_tokens += row.input_tokens or 0
         self.cached_tokens += row.cached_tokens or 0
