@@ -48,9 +48,8 @@ def fill(minutes: int) -> None:
         cursor.execute("ANALYZE gateway_objectivehour, gateway_objectiveminute")
 
 
-def test_a_hundred_objectives_are_read_within_the_time_of_a_page(
-    django_assert_num_queries: DjangoAssertNumQueries,
-) -> None:
+@pytest.fixture
+def objectives() -> list[Objective]:
     for number in range(OBJECTIVES):
         create_objective(
             name=f"objective {number}",
@@ -62,11 +61,20 @@ def test_a_hundred_objectives_are_read_within_the_time_of_a_page(
         )
     Objective.objects.update(tallied_at=NOW)
     fill(minutes=8 * 60)
-    objectives = list(list_objectives())
+    return list(list_objectives())
+
+
+def test_a_hundred_objectives_take_as_many_queries_as_one(
+    objectives: list[Objective], django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     with django_assert_num_queries(5):
         board = read_board(objectives, now=NOW)
     assert len(board.rows) == OBJECTIVES
     assert board.rows[0].standing.window.total == 30 * 24 * 100
     assert board.rows[0].standing.counts[259_200].total == 72 * 100
+
+
+@pytest.mark.drill  # seconds on the clock, which a machine with other work does not keep
+def test_a_hundred_objectives_are_read_within_the_time_of_a_page(objectives: list[Objective]) -> None:
     seconds = best(5, lambda: read_standings(objectives, now=NOW + timedelta(seconds=1)))
     assert seconds < BUDGET_SECONDS
