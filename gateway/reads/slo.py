@@ -76,6 +76,11 @@ def as_of(now: datetime) -> datetime:
     return now.astimezone(UTC).replace(second=0, microsecond=0)
 
 
+def whole_hour(moment: datetime) -> datetime:
+    """The beginning of its hour (UTC)."""
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
 def list_objectives(tenant: Tenant | None = None) -> "QuerySet[Objective]":
     """All of the installation, or those of one tenant, newest first."""
     rows = Objective.objects.select_related("tenant").order_by("-pk")
@@ -126,8 +131,8 @@ def read_standings(objectives: Sequence[Objective], *, now: datetime) -> dict[UU
     if not objectives:
         return {}
     end = as_of(now)
-    this_hour, edge = _hour(end), end - timedelta(seconds=_THREE_DAYS)
-    first_hour = edge if edge == _hour(edge) else _hour(edge) + timedelta(hours=1)
+    this_hour, edge = whole_hour(end), end - timedelta(seconds=_THREE_DAYS)
+    first_hour = edge if edge == whole_hour(edge) else whole_hour(edge) + timedelta(hours=1)
     ids = [one.pk for one in objectives]
     sinces = {one.pk: _window_start(one, end) for one in objectives}
     days: dict[UUID, tuple[datetime | None, Counted, Counted]] = {}
@@ -151,12 +156,8 @@ def read_standings(objectives: Sequence[Objective], *, now: datetime) -> dict[UU
     }
 
 
-def _hour(moment: datetime) -> datetime:
-    return moment.replace(minute=0, second=0, microsecond=0)
-
-
 def _window_start(objective: Objective, end: datetime) -> datetime:
-    return _hour(end - timedelta(days=objective.window_days))
+    return whole_hour(end - timedelta(days=objective.window_days))
 
 
 _SHORT: Final = tuple(window for window in WINDOWS if window <= _SIX_HOURS)
@@ -175,7 +176,7 @@ def _minutes(
     values = [moment for start in starts for _ in range(2) for moment in start]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT objective_id, min(minute) FILTER (WHERE minute >= %s AND total > 0), {columns} "  # noqa: S608
+            f"SELECT objective_id, min(minute) FILTER (WHERE minute >= %s AND total > 0), {columns} "  # noqa: S608  # ours
             "FROM gateway_objectiveminute WHERE objective_id = ANY(%s::uuid[]) "
             "AND ((minute >= %s AND minute < %s) OR (minute >= %s AND minute < %s)) GROUP BY 1",
             [this_hour, *values, list(ids), end - timedelta(seconds=_SIX_HOURS), end, edge, first_hour],
@@ -241,7 +242,7 @@ def _standing(
 def hour_series(objective: Objective, *, now: datetime) -> tuple[datetime, list[Counted]]:
     """The whole window by the hour, the running one as far as whole minutes go; and its first hour. Two queries."""
     end = as_of(now)
-    since, this_hour = _window_start(objective, end), _hour(end)
+    since, this_hour = _window_start(objective, end), whole_hour(end)
     series = [Counted()] * (int((this_hour - since).total_seconds() // HOUR) + 1)
     rows = ObjectiveHour.objects.filter(objective=objective, hour__gte=since, hour__lt=this_hour)
     for hour, total, good in rows.values_list("hour", "total", "good"):

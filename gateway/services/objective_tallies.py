@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
 from gateway.policies.slo import BOUNDS, WINDOWS, Kind, place_of
+from gateway.reads.slo import whole_hour
 
 LATE: Final = timedelta(minutes=30)
 """Requests come into the rollups when they have ended, and by the minute in which they began."""
@@ -105,18 +106,18 @@ def _tally(now: datetime) -> int:
     enabled = list(Objective.objects.select_for_update(of=("self",), no_key=True).filter(enabled=True).order_by("pk"))
     new = [objective for objective in enabled if objective.tallied_at is None][:NEW_AT_ONCE]
     for objective in new:
-        _count([objective], "hour", since=_hour(now) - _looked_back(objective.window_days), until=now)
+        _count([objective], "hour", since=whole_hour(now) - _looked_back(objective.window_days), until=now)
         for since, until in _pieces(now - MINUTES_KEPT, now):
             _count([objective], "minute", since=since, until=until)
     known = [objective for objective in enabled if objective.tallied_at is not None]
     if known:
         last = min(objective.tallied_at for objective in known if objective.tallied_at is not None)
-        new_hour = _hour(last) < _hour(now)
-        longest = _hour(now) - max(_looked_back(objective.window_days) for objective in known)
-        since = max(_hour(min(last, now) - LATE), longest)
+        new_hour = whole_hour(last) < whole_hour(now)
+        longest = whole_hour(now) - max(_looked_back(objective.window_days) for objective in known)
+        since = max(whole_hour(min(last, now) - LATE), longest)
         if new_hour:
             # Minutes are many: only those are counted again in whose hours something has come.
-            late = max(_hour(min(last, now) - LATE_SPOOLS), longest)
+            late = max(whole_hour(min(last, now) - LATE_SPOOLS), longest)
             since = min([since, *_count(known, "hour", since=late, until=since)])
             prune_tallies(now=now)
         _count(known, "hour", since=since, until=now)
@@ -147,7 +148,7 @@ def forget_tallies(objective: Objective) -> None:
 def _pieces(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
     """A span cut on whole hours, so that no statement over many models' minutes takes as long as one may."""
     while since < until:
-        end = min(until, _hour(since) + PIECE)
+        end = min(until, whole_hour(since) + PIECE)
         yield since, end
         since = end
 
@@ -155,10 +156,6 @@ def _pieces(since: datetime, until: datetime) -> Iterator[tuple[datetime, dateti
 def _looked_back(window_days: int) -> timedelta:
     """How far back hours are needed: the longest burn rate looks at more than the shortest windows hold."""
     return max(timedelta(days=window_days), timedelta(seconds=WINDOWS[-1]))
-
-
-def _hour(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _count(objectives: Sequence[Objective], unit: str, *, since: datetime, until: datetime) -> list[datetime]:
@@ -176,7 +173,7 @@ def _count(objectives: Sequence[Objective], unit: str, *, since: datetime, until
         "tenants": [one.tenant_id for one in objectives],
         "tiers": [one.tier for one in objectives],
         "versions": [one.version_id for one in objectives],
-        "since": _hour(first) if unit == "hour" else first,
+        "since": whole_hour(first) if unit == "hour" else first,
         "until": until,
     }
     with connection.cursor() as cursor:
