@@ -14,8 +14,34 @@ from tenants.standing import read_standings
 NEAR: Final = 0.8
 
 
+class Filled:
+    """How full a limit is, of what its rows tell: amounts in its metric's units, None where nobody knows."""
+
+    __slots__ = ()
+    amount: int
+    used: int | None
+    reserved: int | None
+
+    @property
+    def taken(self) -> int | None:
+        """Used, and reserved by requests under way."""
+        return None if self.used is None else self.used + (self.reserved or 0)
+
+    @property
+    def share(self) -> float | None:
+        """0 to 1, more where a limit was lowered below what is used; None: not known."""
+        return None if self.taken is None or not self.amount else self.taken / self.amount
+
+    @property
+    def tone(self) -> str:
+        """Of its bar: bad once nothing passes, used (amber) near it."""
+        if self.share is None:
+            return "idle"
+        return "bad" if self.share >= 1 else "used" if self.share >= NEAR else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitUse:
+class LimitUse(Filled):
     """One limit. Amounts in its metric's units; None where nobody knows now, which is not zero.
 
     `measured`: bytes in use, of a limit on what is claimed.
@@ -31,23 +57,6 @@ class LimitUse:
     def raised(self) -> bool:
         """For a while it allows more than by itself."""
         return self.amount != self.limit.amount
-
-    @property
-    def taken(self) -> int | None:
-        """Used, and reserved by requests under way."""
-        return None if self.used is None else self.used + (self.reserved or 0)
-
-    @property
-    def share(self) -> float | None:
-        """0 to 1, more where a limit was lowered below what is used."""
-        return None if self.taken is None or not self.amount else self.taken / self.amount
-
-    @property
-    def tone(self) -> str:
-        """Of its bar."""
-        if self.share is None:
-            return "idle"
-        return "bad" if self.share >= 1 else "used" if self.share >= NEAR else ""
 
 
 def with_use(limits: Iterable[Limit], *, now: datetime) -> list[LimitUse]:

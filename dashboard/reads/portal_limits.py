@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from dashboard.reads.limits import Filled
 from gpupool.reads.quota_use import read_quota_use
 from tenants.models import ApiKey, Limit, Tenant
 from tenants.policies.quota import POOLED
@@ -18,11 +19,9 @@ from tenants.standing import Standing, read_standings
 KEY_RATES: Final = 50
 """Keys whose own requests a minute are listed with the limits: those used last."""
 
-NEAR: Final = 0.8
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitNow:
+class LimitNow(Filled):
     """One limit. Amounts in its metric's units; None where it cannot be known now, which is not zero.
 
     `scope`: tenant, departments (with its own), key, above (of a department that this tenant belongs to), rate (that a
@@ -45,23 +44,6 @@ class LimitNow:
     in_use: int | None = None
     key_id: UUID | None = None
     may_ask: bool = False
-
-    @property
-    def taken(self) -> int | None:
-        """Used, and reserved by requests that are under way."""
-        return None if self.used is None else self.used + (self.reserved or 0)
-
-    @property
-    def share(self) -> float | None:
-        """0 to 1, more where a limit was lowered below what is used; None: not known."""
-        return None if self.taken is None else self.taken / self.amount
-
-    @property
-    def tone(self) -> str:
-        """Of its bar: bad once nothing passes, used (amber) near it."""
-        if self.share is None:
-            return "idle"
-        return "bad" if self.share >= 1 else "used" if self.share >= NEAR else ""
 
 
 def list_in_force(tenant: Tenant) -> list[Limit]:
