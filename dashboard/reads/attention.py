@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Count, Min, Q
@@ -105,12 +106,13 @@ def _alerts() -> Iterable[Finding]:
     firing = ObjectiveAlert.objects.filter(
         resolved_at__isnull=True, acknowledged_at__isnull=True, objective__tenants_own=False
     )
+    worst: dict[UUID, ObjectiveAlert] = {}  # an objective may burn by all of its pairs at once
     for alert in firing.select_related("objective").order_by("-opened_at")[:_MOST_ROWS]:
+        if alert.severity == "page" or alert.objective_id not in worst:
+            worst[alert.objective_id] = alert
+    for objective_id, alert in worst.items():
         yield Finding(
-            kind=Kind.ALERT,
-            names=[alert.objective.name],
-            page=alert.severity == "page",
-            target=str(alert.objective_id),
+            kind=Kind.ALERT, names=[alert.objective.name], page=alert.severity == "page", target=str(objective_id)
         )
 
 

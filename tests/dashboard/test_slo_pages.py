@@ -8,6 +8,8 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard.policies.attention import Kind
+from dashboard.reads.attention import find_all
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.services.objective_alerts import evaluate_objectives
 from tenants.models import Tenant, TenantRole
@@ -217,3 +219,12 @@ def test_every_range_is_drawn(operator: Client, acme: Tenant, span: str) -> None
         assert response.status_code == 200
         assert "times in Asia/Shanghai" in response.content.decode()
         assert len(response.context["detail"].heat_rows) >= 60
+
+
+def test_an_objective_that_burns_by_several_pairs_is_one_line_of_what_needs_a_person(acme: Tenant) -> None:
+    objective, calm = ttft_objective(), ttft_objective(name="calm")
+    for one, pair, severity in ((objective, "1h-5m", "page"), (objective, "3d-6h", "ticket"), (calm, "3d-6h", "ticket")):
+        ObjectiveAlert.objects.create(objective=one, pair=pair, severity=severity, long_burn=20, short_burn=20)
+    found = [finding for finding in find_all(timezone.now()) if finding.kind is Kind.ALERT]
+    assert {(finding.target, finding.page) for finding in found} == {(str(objective.pk), True), (str(calm.pk), False)}
+    assert len(found) == 2
