@@ -33,6 +33,7 @@ from tests.browser.test_accessible import violations
 from tests.browser.walk import log_in
 from tests.dashboard.people import person, pool, tenant
 from tests.gpupool.processes import free_port
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -207,10 +208,7 @@ def test_an_instance_is_started_watched_read_and_stopped(open_page: OpenPage, sh
     page.get_by_text("It would go to").wait_for()
     page.get_by_role("button", name="Start").click()
     page.get_by_text("The controller keeps 1 instance of llama-70b v1").wait_for()
-    for _ in range(40):  # the controller asks for it within its next look
-        if Instance.objects.exists():
-            break
-        page.wait_for_timeout(100)
+    wait_until(Instance.objects.exists, "the controller does not ask for the instance")
     one = Instance.objects.get()
     page.goto(f"/console/instances/{one.pk}/")
     page.locator('[data-region="state"] [data-value="ready"]').wait_for()

@@ -12,6 +12,7 @@ from tests.browser.test_accessible import violations
 from tests.browser.walk import log_in
 from tests.dashboard.people import pool, tenant
 from tests.dashboard.portal_rows import busy
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -74,7 +75,7 @@ def test_usage_is_grouped_filtered_and_counted_by_links_that_stand_in_the_addres
     page.wait_for_url("**q=batch*")
     assert "group=member" in page.url
     rows = page.get_by_role("region", name="By key").locator("tbody tr")
-    assert rows.count() == 1
+    wait_until(lambda: rows.count() == 1, "the rows are not those that were searched for")
     rows.get_by_role("link", name="prod-batch").click()
     page.get_by_role("heading", name="prod-batch").wait_for()
     page.get_by_role("link", name="Usage", exact=True).last.click()

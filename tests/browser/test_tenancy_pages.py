@@ -123,7 +123,7 @@ def test_the_audit_log_is_followed_as_it_happens(open_page: OpenPage, shoot: Sho
     tail.get_by_text("brand new").wait_for()
     shoot(page, "tenancy-audit-live")
     page.get_by_role("button", name="Stop following").click()
-    assert not tail.get_by_text("brand new").is_visible()
+    tail.get_by_text("brand new").wait_for(state="hidden")
 
 
 def test_a_key_is_found_among_those_of_all_tenants_and_revoked(open_page: OpenPage) -> None:
