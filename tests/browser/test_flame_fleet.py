@@ -6,7 +6,7 @@ WALL_FLEET=8x8 makes the fleet that large; with GATEHOUSE_SHOTS its pictures are
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pytest_django import DjangoDbBlocker
@@ -18,6 +18,7 @@ from tenants.actor import SYSTEM
 from tenants.models import Tenant, TenantRole
 from tests.browser.test_accessible import violations
 from tests.browser.walk import log_in, wait_for_pill
+from tests.browser.walls import told
 from tests.dashboard.people import person, tenant
 from tests.house import house_environ, own_database
 
@@ -73,10 +74,6 @@ def visitor(chromium: "Browser", house: House, complaints: list[str], *, theme: 
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda told: complaints.append(told.text) if told.type in ("error", "warning") else None)
     return page
-
-
-def told(page: "Page", what: str) -> Any:
-    return page.evaluate(f"gatehouseFlame.{what}")
 
 
 @pytest.mark.slow

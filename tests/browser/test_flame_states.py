@@ -1,7 +1,7 @@
 """The wall where there is nothing to draw, on the real channel: nothing yet, first figures, no database, no rights."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from django.db import OperationalError
@@ -25,10 +25,6 @@ Shoot = Callable[["Page", str], None]
 @pytest.fixture(autouse=True)
 def _operator(web: Web) -> None:
     person("olga", platform_role="operator")
-
-
-def told(page: "Page", what: str) -> Any:
-    return page.evaluate(f"gatehouseFlame.{what}")
 
 
 def test_empty_then_filled_then_stale_then_denied(
