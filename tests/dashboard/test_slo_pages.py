@@ -223,7 +223,11 @@ def test_every_range_is_drawn(operator: Client, acme: Tenant, span: str) -> None
 
 def test_an_objective_that_burns_by_several_pairs_is_one_line_of_what_needs_a_person(acme: Tenant) -> None:
     objective, calm = ttft_objective(), ttft_objective(name="calm")
-    for one, pair, severity in ((objective, "1h-5m", "page"), (objective, "3d-6h", "ticket"), (calm, "3d-6h", "ticket")):
+    for one, pair, severity in (
+        (objective, "1h-5m", "page"),
+        (objective, "3d-6h", "ticket"),
+        (calm, "3d-6h", "ticket"),
+    ):
         ObjectiveAlert.objects.create(objective=one, pair=pair, severity=severity, long_burn=20, short_burn=20)
     found = [finding for finding in find_all(timezone.now()) if finding.kind is Kind.ALERT]
     assert {(finding.target, finding.page) for finding in found} == {(str(objective.pk), True), (str(calm.pk), False)}
