@@ -3,13 +3,13 @@
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import available_timezones
 
 from django import forms
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from dashboard import labels
+from dashboard.forms import TimeZoneField
 from tenants.models import ApiKey, Metric, PlatformRole, Tenant, TenantRole
 from tenants.policies.money import micros_of
 from tenants.policies.quota import MOST
@@ -44,12 +44,7 @@ class TenantForm(forms.Form):
         widget=forms.TextInput(attrs=_PLAIN),
     )
     sla_tier = forms.ChoiceField(label=_("Tier"), choices=list(labels.SLA_TIERS.items()), initial="bronze")
-    time_zone = forms.CharField(
-        label=_("Time zone"),
-        max_length=64,
-        help_text=_("Its days and months begin by it, such as Asia/Shanghai."),
-        widget=forms.TextInput(attrs=_PLAIN),
-    )
+    time_zone = TimeZoneField(help_text=_("Its days and months begin by it, such as Asia/Shanghai."), attrs={})
     parent = TenantBySlugField(
         label=_("Department of"),
         required=False,
@@ -57,12 +52,6 @@ class TenantForm(forms.Form):
         help_text=_("The address of the tenant above it. Its use then counts into that one's limits, too."),
         widget=forms.TextInput(attrs=_PLAIN),
     )
-
-    def clean_time_zone(self) -> str:
-        zone: str = self.cleaned_data["time_zone"]
-        if zone not in available_timezones():
-            raise forms.ValidationError(_("There is no such time zone."), code="unknown")
-        return zone
 
 
 class TierForm(forms.Form):

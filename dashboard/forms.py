@@ -1,5 +1,6 @@
 """Forms of the pages; they parse and say what is wrong, services decide."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from dashboard.login_guard import PAUSE_SECONDS, LoginGuard
+from dashboard.ranges import zone_names
 from gateway.relay.clients import client_name
 from tenants.services.keys import MAX_RPM
 
@@ -58,6 +60,19 @@ class LoginForm(AuthenticationForm):
         cleaned = super().clean()
         guard.forget()
         return cleaned
+
+
+class TimeZoneField(forms.CharField):
+    """An IANA name of a zone."""
+
+    def __init__(self, *, attrs: Mapping[str, str], **more: Any) -> None:
+        plain = {"autocomplete": "off", "spellcheck": "false", **attrs}
+        super().__init__(label=_("Time zone"), max_length=64, widget=forms.TextInput(attrs=plain), **more)
+
+    def validate(self, value: str) -> None:
+        super().validate(value)
+        if value not in zone_names():
+            raise ValidationError(_("There is no such time zone."), code="unknown")
 
 
 class KeyForm(forms.Form):

@@ -3,13 +3,14 @@
 from datetime import datetime, time
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
+from dashboard.forms import TimeZoneField
 from dashboard.reads.portal_limits import LimitNow
 from tenants.models import Metric
 from tenants.models.notices import URL_LENGTH
@@ -108,18 +109,10 @@ class RetentionForm(forms.Form):
 class ZoneForm(forms.Form):
     """Where the tenant's days begin."""
 
-    time_zone = forms.CharField(
-        label=_("Time zone"),
-        max_length=64,
+    time_zone = TimeZoneField(
         help_text=_("An IANA name, such as Asia/Shanghai. Days and months of budgets and statements follow it."),
-        widget=forms.TextInput(attrs={"list": "zones", "autocomplete": "off", "spellcheck": "false"}),
+        attrs={"list": "zones"},
     )
-
-    def clean_time_zone(self) -> str:
-        name = str(self.cleaned_data["time_zone"])
-        if name not in available_timezones():
-            raise ValidationError(_now("There is no such time zone."))
-        return name
 
 
 class WebhookForm(forms.Form):

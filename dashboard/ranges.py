@@ -75,11 +75,12 @@ def read_range(
 
 def zone_of(name: str, *, default: str) -> ZoneInfo:
     """The zone that is called so; the default where there is none."""
-    return ZoneInfo(name if name in _zone_names() else default)
+    return ZoneInfo(name if name in zone_names() else default)
 
 
 @cache
-def _zone_names() -> frozenset[str]:
+def zone_names() -> frozenset[str]:
+    """Of all zones that there are."""
     return frozenset(available_timezones())  # reads hundreds of files
 
 

@@ -1,7 +1,6 @@
 """Portal: how long things are kept, where the tenant's days begin, and where its notices are posted."""
 
 from typing import Any
-from zoneinfo import available_timezones
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -12,6 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.portal_forms import RetentionForm, ZoneForm
+from dashboard.ranges import zone_names
 from dashboard.refusals import add_refusal
 from tenants.actor import user_actor
 from tenants.models import Tenant
@@ -54,7 +54,7 @@ def _context(access: PortalAccess, retention: RetentionForm, zone: ZoneForm) -> 
         "access": access,
         "retention": retention,
         "zone": zone,
-        "zones": sorted(available_timezones()),
+        "zones": sorted(zone_names()),
         "zone_held": _zone_is_held(access),
         "may_change": access.may(Action.CHANGE, Object.TENANT),
         "may_see_webhooks": may_see,
