@@ -278,3 +278,9 @@ def test_people_who_only_read_see_the_console_pages(client: Client, acme: Tenant
     _add(acme)
     for path in ("", "stages/", "refused/"):
         _text(client, f"/console/requests/{path}")
+
+
+def test_where_nothing_matches_it_is_said_where_refused_requests_are(operator: Client) -> None:
+    found = _text(operator, "/console/requests/", outcome="faults")
+    assert "No request matches" in found
+    assert "Refused ones are under Refused." in found
