@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
@@ -35,6 +34,7 @@ from dashboard.reads.usage import (
     read_usage,
     usage_rows,
 )
+from dashboard.request_filters import uuid_in
 from dashboard.tables import CSV_LIMIT, Facet, is_csv, line_of
 from dashboard.tables.table import Filtered
 from tenants.models import ApiKey, User
@@ -148,17 +148,10 @@ def _ask(request: HttpRequest, access: PortalAccess, span: TimeRange, now: datet
         measure=measure if measure in MEASURES else "tokens",
         only=Only(
             model=request.GET.get("model", "").replace("\x00", "")[:200],
-            key_id=_uuid(request.GET.get("key", "")),
+            key_id=uuid_in(request, "key"),
             key_name=search_text(request),
         ),
     )
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _title(ask: UsageAsk) -> str:
