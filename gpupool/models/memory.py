@@ -6,7 +6,7 @@ from gpupool.models.inventory import Device
 
 
 class MemoryFrame(models.Model):
-    """The whole pool's memory at one moment, as `policies.memory_frames` packs it."""
+    """The whole pool's memory at one moment, as `policies.memory_wire` packs it."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField(unique=True)

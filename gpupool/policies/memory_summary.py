@@ -72,11 +72,8 @@ class Row:
 
 def table_of(tree: MemoryTree) -> Iterator[Row]:
     """Every segment, in the tree's order."""
-    nodes, ordinal = tree.nodes, -1
-    for parent, kind, _, _, extra in nodes:
-        if kind != "segment":
-            continue
-        ordinal += 1
+    nodes = tree.nodes
+    for parent, extra, mib in tree.segments():
         instance = nodes[parent] if nodes[parent][1] == "instance" else None
         tenant = nodes[instance[0]] if instance is not None else None
         gpu = nodes[parent] if tenant is None else nodes[tenant[0]]
@@ -92,7 +89,7 @@ def table_of(tree: MemoryTree) -> Iterator[Row]:
             state="" if instance is None else str(instance[4].get("state", "")),
             claimed_mib=None if instance is None else instance[4].get("claimed"),
             segment=str(extra["seg"]),
-            mib=tree.values[ordinal],
+            mib=mib,
             simulated=bool(gpu[4].get("sim")),
         )
 
@@ -135,26 +132,16 @@ def _gpu(tree: MemoryTree, instance: int) -> int:
 def _sums(tree: MemoryTree, chosen: set[int]) -> dict[str, int]:
     """MiB by segment, and "kv" of caches whose use is not told."""
     sums: dict[str, int] = {}
-    ordinal = -1
-    for parent, kind, _, _, extra in tree.nodes:
-        if kind != "segment":
-            continue
-        ordinal += 1
+    for parent, extra, mib in tree.segments():
         if (parent if tree.nodes[parent][1] == "gpu" else _gpu(tree, parent)) in chosen:
             name = extra.get("of", extra["seg"])
-            sums[name] = sums.get(name, 0) + tree.values[ordinal]
+            sums[name] = sums.get(name, 0) + mib
     return sums
 
 
 def _instances(tree: MemoryTree, chosen: set[int]) -> list[Headroom]:
     """Each that tells of its cache; of one on several devices, the device where least is left."""
-    free: dict[int, int] = {}
-    ordinal = -1
-    for parent, kind, _, _, extra in tree.nodes:
-        if kind == "segment":
-            ordinal += 1
-            if extra["seg"] == "kv_free":
-                free[parent] = tree.values[ordinal]
+    free = {parent: mib for parent, extra, mib in tree.segments() if extra["seg"] == "kv_free"}
     found: dict[str, Headroom] = {}
     for at, mib in free.items():
         share, gpu = tree.figures.get(at, {}).get("kv"), _gpu(tree, at)

@@ -4,7 +4,7 @@ Segments of a GPU never add up to more than it has. What nobody tells is a segme
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -24,6 +24,8 @@ __all__ = [
     "TreeNode",
     "Who",
     "build_tree",
+    "how_much",
+    "name_of",
 ]
 
 SEGMENTS: Final = (
@@ -58,6 +60,25 @@ class MemoryTree:
     nodes: tuple[TreeNode, ...]
     values: tuple[int, ...]
     figures: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
+
+    def segments(self) -> Iterator[tuple[int, Mapping[str, Any], int]]:
+        """(index of its parent, what is said of it, MiB) of each segment."""
+        told = ((parent, extra) for parent, kind, _, _, extra in self.nodes if kind == "segment")
+        for (parent, extra), mib in zip(told, self.values, strict=True):
+            yield parent, extra, mib
+
+
+def name_of(node: str, kind: str, index: int | None, name: str) -> str:
+    """What people call a device by."""
+    place = "cpu" if kind == "cpu" else index if index is not None else name
+    return f"{node}/{place}"
+
+
+def how_much(simulated: Collection[bool]) -> str:
+    """Whether all of it, some, or nothing (empty) is made up; of what is true of its devices."""
+    if True not in simulated:
+        return ""
+    return "some" if False in simulated else "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +175,7 @@ def build_tree(
         if device.node_id != node:
             node, root_of = device.node_id, tree.add(0, "node", str(device.node_id), device.node, {})
         _grow(tree, root_of, device, held, instances, tenants, spans, ranks, fitted)
-    simulated = {device.simulated for device in shown}
-    made_up = "" if simulated <= {False} else "all" if simulated == {True} else "some"
+    made_up = how_much({device.simulated for device in shown})
     return MemoryTree(scope, made_up, tuple(tree.nodes), tuple(tree.values), tree.figures)
 
 
@@ -208,8 +228,8 @@ def _grow(
         extra["cpu"] = True
     if device.part_of:
         extra["part"] = True
-    place = "cpu" if device.kind == "cpu" else device.index if device.index is not None else device.name
-    gpu = tree.add(parent, "gpu", str(device.device_id), f"{device.node}/{place}", extra)
+    label = name_of(device.node, device.kind, device.index, device.name)
+    gpu = tree.add(parent, "gpu", str(device.device_id), label, extra)
     held = _in_order(claims, instances, ranks)
     filled = [_parts(device, claim, instance, spans) for claim, instance in held]
     beside = _beside(device, held)

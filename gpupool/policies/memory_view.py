@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpupool.policies.memory_fit import fit
-from gpupool.policies.memory_tree import MemoryTree, TreeNode
+from gpupool.policies.memory_tree import MemoryTree, TreeNode, how_much
 
 _OWN_DEVICE: Final = ("size", "health", "name", "index", "stale", "sim", "part", "cpu")
 _IDLE: Final = frozenset({"unused"})
@@ -65,8 +65,7 @@ def for_tenant(tree: MemoryTree, tenant_id: str, *, scope: str, label: str) -> M
             node_at = len(nodes) - 1
         made_up.add(bool(tree.nodes[gpu.at][4].get("sim")))
         _copy(tree, gpu, tenant_id, node_at, nodes, values, figures)
-    simulated = "" if made_up <= {False} else "all" if made_up == {True} else "some"
-    return MemoryTree(scope, simulated, tuple(nodes), tuple(values), figures)
+    return MemoryTree(scope, how_much(made_up), tuple(nodes), tuple(values), figures)
 
 
 def _copy(

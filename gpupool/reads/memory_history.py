@@ -6,7 +6,7 @@ from uuid import UUID
 
 from gpupool.models import Device, DeviceMinute, MemoryFrame
 from gpupool.policies.memory_history import RANGES, Sample, Series, series_of, shown_to
-from gpupool.policies.memory_tree import MIB, MemoryTree
+from gpupool.policies.memory_tree import MIB, MemoryTree, name_of
 from gpupool.policies.memory_view import fitted, for_tenant
 from gpupool.policies.memory_wire import MemoryReplay
 from tenants.models import Tenant
@@ -62,10 +62,9 @@ def read_history(device_id: UUID, span: str, *, now: datetime, tenant: Tenant | 
     ]
     if tenant is not None and all(parts is None for _, parts in samples):
         raise Device.DoesNotExist
-    place = "cpu" if device.kind == "cpu" else device.index if device.index is not None else device.name
     size = None if device.memory_bytes is None else device.memory_bytes // MIB
     series = series_of(samples, start=start, step=step, steps=steps)
-    return DeviceHistory(device.pk, f"{device.node.name}/{place}", size, series)
+    return DeviceHistory(device.pk, name_of(device.node.name, device.kind, device.index, device.name), size, series)
 
 
 def _within(now: datetime, step: timedelta) -> timedelta:
