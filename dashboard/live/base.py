@@ -15,6 +15,7 @@ Payload = str | bytes
 """A frame's payload. Text is one JSON object that has `ch`, `v`, `epoch`, `seq` and `at` (seconds since the epoch)."""
 
 TENANT_SCOPE: Final = "tenant:"
+NODE_SCOPE: Final = "node:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,18 @@ class Viewer:
 def tenant_of(scope: str) -> str | None:
     """The slug of a tenant's scope, None of another scope."""
     return scope.removeprefix(TENANT_SCOPE) if scope.startswith(TENANT_SCOPE) else None
+
+
+def node_of(scope: str) -> UUID | None:
+    """The id of a node's scope, None of another scope, or of an id that is written otherwise: each is read once."""
+    text = scope.removeprefix(NODE_SCOPE)
+    if text == scope:
+        return None
+    try:
+        node_id = UUID(text)
+    except ValueError:
+        return None
+    return node_id if str(node_id) == text else None
 
 
 class Encoder(Protocol):

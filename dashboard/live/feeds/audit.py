@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Final
 
-from dashboard.live.base import Encoder, Gone, Viewer, tenant_of
+from dashboard.live.base import Encoder, Viewer, tenant_of
 from dashboard.live.encoders import Tail, TailEncoder
+from dashboard.live.feeds.scopes import tenant_or_all
 from dashboard.reads.audit import audit_rows
-from tenants.models import AuditEvent, Tenant
+from tenants.models import AuditEvent
 from tenants.policies.roles import Object
 
 NEWEST: Final = 50
@@ -29,12 +30,9 @@ class AuditFeed:
     def read(self, scope: str, *, now: datetime) -> object:
         """Five queries at most. Raises Gone for a tenant that is gone."""
         rows = AuditEvent.objects.order_by("-pk")
-        slug = tenant_of(scope)
-        if slug is not None:
-            tenant_id = Tenant.objects.filter(slug=slug).values_list("pk", flat=True).first()
-            if tenant_id is None:
-                raise Gone
-            rows = rows.filter(tenant_id=tenant_id)
+        tenant = tenant_or_all(scope)
+        if tenant is not None:
+            rows = rows.filter(tenant_id=tenant.pk)
         told = audit_rows(rows[:NEWEST])
         return Tail([(row.id, row) for row in reversed(told)])
 

@@ -5,16 +5,12 @@ deltas; a page fills in the rows that it shows.
 """
 
 from datetime import datetime
-from typing import Final
-from uuid import UUID
 
 from dashboard.frames import build_console_frame
-from dashboard.live.base import Encoder, Gone, Payload, Viewer
+from dashboard.live.base import Encoder, Gone, Payload, Viewer, node_of
 from dashboard.live.encoders import JsonEncoder, Rows, RowsEncoder
 from dashboard.reads.fleet import read_instances, read_node, read_nodes
 from tenants.policies.roles import Object
-
-_NODE: Final = "node:"
 
 
 class FleetFeed:
@@ -24,7 +20,7 @@ class FleetFeed:
     period_seconds: float = 1.0
 
     def may_watch(self, viewer: Viewer, scope: str) -> bool:
-        known = scope in ("", "instances", "nodes") or _node_of(scope) is not None
+        known = scope in ("", "instances", "nodes") or node_of(scope) is not None
         return known and viewer.may_view(Object.POOL)
 
     def read(self, scope: str, *, now: datetime) -> object:
@@ -33,7 +29,7 @@ class FleetFeed:
             return Rows(read_instances(now))
         if scope == "nodes":
             return Rows(read_nodes())
-        node_id = _node_of(scope)
+        node_id = node_of(scope)
         if node_id is None:
             return build_console_frame(now=now)
         rows = read_node(node_id, now)
@@ -62,14 +58,3 @@ class FleetEncoder:
 
     def _of(self, state: object) -> Encoder:
         return self._rows if isinstance(state, Rows) else self._overview
-
-
-def _node_of(scope: str) -> UUID | None:
-    if not scope.startswith(_NODE):
-        return None
-    text = scope.removeprefix(_NODE)
-    try:
-        node_id = UUID(text)
-    except ValueError:
-        return None
-    return node_id if str(node_id) == text else None  # one spelling, so that it is read once

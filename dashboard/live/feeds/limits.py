@@ -4,10 +4,10 @@ from datetime import datetime
 
 import msgspec
 
-from dashboard.live.base import Encoder, Gone, Viewer, tenant_of
+from dashboard.live.base import Encoder, Viewer, tenant_of
 from dashboard.live.encoders import JsonEncoder
+from dashboard.live.feeds.scopes import tenant_in
 from dashboard.reads.portal_limits import LimitNow, read_limits
-from tenants.models import Tenant
 from tenants.policies.roles import Object
 
 
@@ -36,10 +36,7 @@ class LimitsFeed:
 
     def read(self, scope: str, *, now: datetime) -> object:
         """Raises Gone for a tenant that is gone."""
-        tenant = Tenant.objects.filter(slug=tenant_of(scope) or "").first()
-        if tenant is None:
-            raise Gone
-        return {"limits": [_told(one) for one in read_limits(tenant, now)]}
+        return {"limits": [_told(one) for one in read_limits(tenant_in(scope), now)]}
 
     def encoder(self) -> Encoder:
         """The whole each time: it is some lines."""

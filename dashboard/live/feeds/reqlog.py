@@ -5,11 +5,11 @@ from typing import Final
 
 import msgspec
 
-from dashboard.live.base import Encoder, Gone, Viewer, tenant_of
+from dashboard.live.base import Encoder, Viewer, tenant_of
 from dashboard.live.encoders import Tail, TailEncoder
+from dashboard.live.feeds.scopes import tenant_or_all
 from dashboard.reads.requests import Line, lines_of
 from dashboard.templatetags.tenancy import money
-from tenants.models import Tenant
 from tenants.policies.roles import Object
 from tenants.reads.request_log import newest_requests
 
@@ -60,11 +60,7 @@ class ReqlogFeed:
 
     def read(self, scope: str, *, now: datetime) -> object:
         """Raises Gone for a tenant that is gone."""
-        tenant = None
-        if scope:
-            tenant = Tenant.objects.filter(slug=tenant_of(scope) or "").first()
-            if tenant is None:
-                raise Gone
+        tenant = tenant_or_all(scope)
         rows = newest_requests(tenant_id=tenant.pk if tenant else None, most=NEWEST)
         return Tail([(str(line.row.pk), _told(line)) for line in reversed(lines_of(rows))])
 

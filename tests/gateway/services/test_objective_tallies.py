@@ -218,9 +218,7 @@ def test_every_tier_has_its_thresholds_as_objectives() -> None:
     assert Objective.objects.count() == 6
 
 
-def test_many_objectives_take_three_queries(
-    acme: Tenant, django_assert_num_queries: DjangoAssertNumQueries
-) -> None:
+def test_many_objectives_take_three_queries(acme: Tenant, django_assert_num_queries: DjangoAssertNumQueries) -> None:
     traffic(acme, since=NOW - timedelta(hours=2), until=NOW)
     objectives = [ttft_objective(name=f"o{n}") for n in range(12)]
     tally()
