@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from config.environment import Environment
 from core.bus import EPOCH_CHANNEL
 from core.clock import SystemClock
+from core.ending import end_tasks
 from core.env import SettingsError
 from core.ids import uuid7
 from core.outbound import OutboundClient
@@ -283,9 +284,7 @@ class RelayRuntime:
             with contextlib.suppress(ValkeyUnavailable, ValkeyRefused):
                 await self._refusal_outbox.send()
         await self.conversations.flush()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         if self._limiter is not None:
             await self._limiter.close()  # what this process held and did not use is free for others at once
         await self.upstream.aclose()

@@ -13,6 +13,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
+from core.ending import end_tasks
 from dashboard.live.connections import UNKNOWN_STANDING, Connection, message
 from dashboard.live.hub import shared_hub
 from dashboard.live.topics import LONGEST_SCOPE, Topic
@@ -81,8 +82,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if self._connection is not None:
             shared_hub().leave(self._connection)
         if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.gather(self._writer, return_exceptions=True)
+            await end_tasks(self._writer)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         connection = self._connection
@@ -150,8 +150,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._connection.end("hung_up")
             shared_hub().leave(self._connection)
         if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.gather(self._writer, return_exceptions=True)
+            await end_tasks(self._writer)
         await self._close(code)
 
     async def _close(self, code: int, reason: str | None = None) -> None:

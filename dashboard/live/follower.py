@@ -11,6 +11,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from core.bus import EPOCH_CHANNEL
+from core.ending import end_tasks
 from dashboard.live.board import ANNOUNCE, WATCH_SECONDS, Keys
 from dashboard.live.ring import Frame, unpack
 from dashboard.live.topics import Topic
@@ -57,9 +58,11 @@ class Follower:
     async def run(self) -> None:
         away = False
         while True:
+            _end_if_cancelled()
             try:
                 async with self._client() as client, client.pubsub() as pubsub:
                     await pubsub.subscribe(EPOCH_CHANNEL)
+                    _end_if_cancelled()
                     away = False
                     self._client_now = client
                     await self._serve(client, pubsub)
@@ -92,9 +95,7 @@ class Follower:
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
 
     async def _listen(self, client: Any, pubsub: Any) -> None:
         """Raises when nothing is heard: a connection may be dead without anybody having said so."""
@@ -169,3 +170,10 @@ class Follower:
             keyframe = unpack(record) if record else None
             frames = [frame for kept in records if (frame := unpack(kept)) is not None]
             self._load(topic, keyframe, frames)
+
+
+def _end_if_cancelled() -> None:
+    """For what the client makes of a cancellation that comes while it connects: nothing, or a time-out."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -13,6 +13,7 @@ import structlog
 from django.conf import settings
 
 from core import bus
+from core.ending import end_tasks
 from dashboard.live.base import Feed, Viewer, tenant_of
 from dashboard.live.board import Board, LocalBoard, ValkeyBoard
 from dashboard.live.connections import UNKNOWN_STANDING, Connection, Subscription, Watched
@@ -189,8 +190,7 @@ class Hub:
     async def close(self) -> None:
         """Let go of everything; sockets get nothing more."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks(self._task)
 
     async def _run(self) -> None:
         """While there are sockets, and a while longer: somebody reloads a page."""
@@ -237,9 +237,7 @@ class Hub:
                     needed_at = self._loop.time()
         finally:
             self._follower = None
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
             self._lost_board()
 
     def _topics(self) -> Collection[Topic]:

@@ -15,6 +15,7 @@ from uuid import UUID
 import structlog
 
 from core.clock import Clock
+from core.ending import end_tasks
 from core.errors import SnapshotStale
 from core.telemetry import metrics
 from gateway.relay.rows import KEYS, SECTIONS, Row, SnapshotSource, SourceUnavailable
@@ -78,10 +79,7 @@ class Follower:
 
     async def stop(self) -> None:
         """End all reads and give the connection up."""
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         self._give_up(SourceUnavailable("the process stops"))
         self._source.interrupt()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._source.close)

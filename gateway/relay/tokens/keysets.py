@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 
 from core.clock import Clock
+from core.ending import end_tasks
 from core.errors import Unavailable
 from core.outbound import Answer, OutboundError, OutboundLimits
 from gateway.relay.rows import IssuerRow
@@ -135,10 +136,7 @@ class KeySets:
                 self._fetch_soon(held)
 
     async def aclose(self) -> None:
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _adopt(self, row: IssuerRow) -> _Held:
