@@ -102,7 +102,11 @@ class HouseSettings:
     valkey_scratch_url: str | None = setting(
         "VALKEY_SCRATCH_URL", "Valkey or Redis 7+ for cache, channel layer and broker.", default=None, secret=True
     )
-    valkey_prefix: str = setting("GATEHOUSE_VALKEY_PREFIX", "Prefix of every key, to share one server.", default="gh:")
+    valkey_prefix: str = setting(
+        "GATEHOUSE_VALKEY_PREFIX",
+        "Prefix of every key and channel: of each house another, where several share a server.",
+        default="gh:",
+    )
     valkey_deadline_seconds: float = setting(
         "GATEHOUSE_VALKEY_DEADLINE_SECONDS", "Longest wait for a limit's script, seconds.", default=0.05, minimum=0.001
     )

@@ -14,7 +14,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from config.environment import Environment
-from core.bus import EPOCH_CHANNEL
+from core.bus import epoch_channel
 from core.clock import SystemClock
 from core.ending import end_tasks
 from core.env import SettingsError
@@ -386,7 +386,7 @@ async def _follow_hints(url: str, follower: Follower) -> None:
     while True:
         with contextlib.suppress(RedisError, OSError):
             async with redis.asyncio.Redis.from_url(url, decode_responses=True) as client, client.pubsub() as hints:
-                await hints.subscribe(EPOCH_CHANNEL)
+                await hints.subscribe(epoch_channel())
                 async for message in hints.listen():
                     if message["type"] == "message":
                         section, _, epoch = str(message["data"]).partition(":")

@@ -8,12 +8,16 @@ import redis
 import structlog
 from django.conf import settings
 
-EPOCH_CHANNEL: Final = "gatehouse:epochs"
 PEOPLE: Final = "people"
 """Hinted at when what people may see has changed; it has no epoch, sockets are checked every few seconds anyway."""
 _HINT_DEADLINE_SECONDS: Final = 0.05
 
 logger = structlog.get_logger(__name__)
+
+
+def epoch_channel() -> str:
+    """Where hints go: the databases of a server share its channels, so that the prefix alone tells houses apart."""
+    return f"{settings.GATEHOUSE.valkey_prefix}epochs"
 
 
 _listeners: list[Callable[[str], None]] = []
@@ -46,6 +50,6 @@ def hint(section: str, epoch: int) -> None:
     if url is None:
         return
     try:
-        _client(url).publish(EPOCH_CHANNEL, f"{section}:{epoch}")
+        _client(url).publish(epoch_channel(), f"{section}:{epoch}")
     except redis.RedisError as error:
         logger.debug("epoch_hint_lost", section=section, epoch=epoch, error=str(error))

@@ -80,6 +80,7 @@ def _point_at_servers(worker: str) -> None:
             "DATABASE_URL": f"{postgres}gatehouse_{worker}",
             "VALKEY_STATE_URL": f"{valkey}{2 * number}",
             "VALKEY_SCRATCH_URL": f"{valkey}{2 * number + 1}",
+            "GATEHOUSE_VALKEY_PREFIX": f"{worker}:",  # channels belong to no database
             "GATEHOUSE_VAR_DIR": str(var_dir),
             "GATEHOUSE_SECRET_KEY": "only-for-tests-" + "0" * 40,
             "GATEHOUSE_ALLOWED_HOSTS": "testserver,localhost,127.0.0.1",

@@ -10,7 +10,7 @@ import redis.asyncio
 import structlog
 from redis.exceptions import RedisError
 
-from core.bus import EPOCH_CHANNEL
+from core.bus import epoch_channel
 from core.ending import end_tasks
 from dashboard.live.board import ANNOUNCE, WATCH_SECONDS, Keys
 from dashboard.live.ring import Frame, unpack
@@ -61,7 +61,7 @@ class Follower:
             _end_if_cancelled()
             try:
                 async with self._client() as client, client.pubsub() as pubsub:
-                    await pubsub.subscribe(EPOCH_CHANNEL)
+                    await pubsub.subscribe(epoch_channel())
                     _end_if_cancelled()
                     away = False
                     self._client_now = client
@@ -99,7 +99,7 @@ class Follower:
 
     async def _listen(self, client: Any, pubsub: Any) -> None:
         """Raises when nothing is heard: a connection may be dead without anybody having said so."""
-        asked = False
+        asked, hints = False, epoch_channel()
         while True:
             said = await pubsub.get_message(timeout=_SILENCE_SECONDS)
             if said is None:
@@ -112,7 +112,7 @@ class Follower:
             if said["type"] == "pong":
                 continue
             channel = said["channel"].decode()
-            if channel == EPOCH_CHANNEL:
+            if channel == hints:
                 if said["type"] == "message":
                     self._hint(said["data"].decode().partition(":")[0])
             elif said["type"] == "subscribe":

@@ -31,7 +31,7 @@ from tests.dashboard.live.sockets import DEADLINE
 pytestmark = pytest.mark.django_db(transaction=True)
 
 OPERATOR = Viewer(user_id=1, platform_role="operator")
-_prefixes = (f"hub-{number}:" for number in itertools.count())
+_prefixes = (f"{settings.GATEHOUSE.valkey_prefix}hub-{number}:" for number in itertools.count())
 
 
 @dataclass

@@ -34,7 +34,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-async def hub_is_closed() -> AsyncIterator[None]:
+async def hub_is_closed(valkey_url: str) -> AsyncIterator[None]:
+    """Begins without an earlier test's frames: its leader's fence may be above ours, whose store was emptied."""
     yield
     await close_shared_hub()
     await close_shared_store()
