@@ -17,7 +17,7 @@ help:
 	@echo "make test      all tests (ARGS='-k relay' for some); sets up its own servers"
 	@echo "make check     style, types, import walls, migrations, templates, settings table"
 	@echo "make cases     which rows of the cases and requirements the tests show"
-	@echo "make drill     endurance: long forms of tests, millions of rows"
+	@echo "make drill     endurance: long forms of tests, new random inputs, millions of rows"
 	@echo "make bench     measure the relay beside others (bench/README.md)"
 
 up:
@@ -66,7 +66,7 @@ bench:
 
 drill:
 	@$(dev)
-	$(PY) -m pytest -n $(WORKERS) -m "slow or drill" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) -m "slow or drill or hypothesis" --hypothesis-profile drill $(ARGS)
 	GATEHOUSE_TEST_AUDIT_ROWS=1000000 GATEHOUSE_TEST_SCHEMA_EXAMPLES=100 $(PY) -m pytest tests/tenants/api/test_audit_api.py tests/test_schema.py
 
 settings:

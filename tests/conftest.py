@@ -14,8 +14,14 @@ from asgiref.sync import SyncToAsync
 from django.core.management import call_command
 from django.db import connections
 from django.db.backends.postgresql.operations import DatabaseOperations
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 from pytest_django import DjangoDbBlocker
+
+# The same examples in every run, however slow the machine is just then; `make drill` looks for new ones.
+settings.register_profile("run", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("drill", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("run")
 
 _TEMPLATE = "gatehouse_template"
 
