@@ -1,5 +1,6 @@
 """Long tables: a worker writes them as the person who asked, who alone can fetch them."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -43,6 +44,16 @@ def test_a_long_list_is_written_by_a_worker_and_fetched_by_who_asked(operator: C
     lines = answer.getvalue().decode().splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == ["Ace", "Acme", "Acre"]
     assert AuditEvent.objects.filter(action="export.requested").exists()
+
+
+def test_a_list_leads_to_what_becomes_of_its_csv(operator: Client) -> None:
+    """With `download` the browser would save the page of an export as a file, and nobody would see it."""
+    tenant("acme")
+    text = operator.get(LIST).content.decode()
+    links = re.findall(r"<a[^>]*format=csv[^>]*>", text)
+    assert len(links) == 1
+    assert "download" not in links[0]
+    assert 'href="/exports/"' in text
 
 
 def test_nobody_else_sees_it(client: Client, asked: Export) -> None:
