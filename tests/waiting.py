@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import psutil
 
@@ -15,6 +16,15 @@ def wait_until(condition: Callable[[], bool], what: str, *, deadline_seconds: fl
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(_POLL_SECONDS)
+
+
+def stay_within_a_day(zone: tzinfo = UTC, *, seconds: float = 90.0) -> None:
+    """For a test that counts by days: when it would meet midnight, begin after it."""
+    now = datetime.now(zone)
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    left = midnight.timestamp() - now.timestamp()
+    if left < seconds:
+        time.sleep(left + 1)
 
 
 def is_gone(pid: int) -> bool:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from tenants.services.limits import create_limit
 from tenants.services.prices import set_price
 from tests.doubles.engine import DONE, Received, Script, Wire, answers, chunk, stall, streams
 from tests.gateway.cases.desk import CHAT, COMPLETIONS, MESSAGES, RESPONSES, SERVED, Answer, Case, at_once
+from tests.waiting import stay_within_a_day
 
 FAR: Final = 60_000
 """Room for every request, and near enough for processes to tell at once what was used."""
@@ -30,6 +31,7 @@ TAG: Final = PriceTag(input_micros=2_000_000, cached_input_micros=1_000_000, out
 
 def limited(case: Case, amount: int, *, metric: str = "tokens", window: str = "day") -> tuple[Key, Limit]:
     """A new key under a limit; a model that is served afterwards is served under it from the first."""
+    stay_within_a_day()
     key = case.house.new_key("limited")
     row = ApiKey.objects.get(pk=key.id)
     limit = create_limit(tenant=case.house.tenant, key=row, metric=metric, window=window, amount=amount, actor=SYSTEM)
@@ -160,11 +162,12 @@ def test_a_budget_that_is_used_up_says_when_there_is_another(case: Case) -> None
     served = case.serve(case.says("A", usage=(100, 40)), case.says("A", usage=(100, 40)))
     assert case.ask(served.name, key=key, max_tokens=40).status == 200
     wait_used(case, limit, 140)
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    most = (midnight - datetime.now(UTC)).total_seconds()
     refused = case.ask(served.name, key=key, max_tokens=40)
     assert refused.status == 429
-    now = datetime.now(UTC)
-    left = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
-    assert left - 5 <= int(refused.headers["retry-after"]) <= left + 5
+    least = (midnight - datetime.now(UTC)).total_seconds()
+    assert least - 1 <= int(refused.headers["retry-after"]) <= most + 1
     assert f"reset in {refused.headers['retry-after']} s." in refused.error["message"]
 
 

@@ -10,7 +10,7 @@ from core.errors import QuotaExceeded, RateLimited
 from gateway.relay.limiting import place
 from gateway.relay.limiting.base import Charge
 from gateway.relay.limiting.scripts import REPORT, Script
-from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit
+from tests.gateway.relay.limiting.valkey import YEAR, Counters, Process, Times, a_limit
 
 ONE = Charge()
 
@@ -56,7 +56,7 @@ async def test_what_has_no_row_yet_stays_reserved_until_its_process_ends(
 async def test_a_request_belongs_to_the_period_that_it_was_admitted_in(process: Process, times: Times) -> None:
     """Whatever this machine's clock says, and however long its body took to come: else it counts for no day at all."""
     tokyo, berlin = (a_limit("requests", "day", amount=9, zone=zone) for zone in ("Asia/Tokyo", "Europe/Berlin"))
-    start, end = (datetime(2027, 7, 1, hour, tzinfo=UTC).timestamp() for hour in (15, 22))
+    start, end = (datetime(YEAR, 7, 1, hour, tzinfo=UTC).timestamp() for hour in (15, 22))
     times.advance(start + 60 - times.now)
     await process.limiter.join()
     held = await process.reserve([tokyo, berlin, a_limit()], ONE)

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from core.errors import GatehouseError, QuotaExceeded, RateLimited
 from gateway.relay.limiting.base import NOTHING, Charge
 from gateway.relay.rows import LimitRow
-from tests.gateway.relay.limiting.valkey import Counters, Process, Times, a_limit
+from tests.gateway.relay.limiting.valkey import YEAR, Counters, Process, Times, a_limit
 
 ONE = Charge()
 
@@ -153,7 +153,7 @@ async def test_a_budget_is_used_up(process: Process, counters: Counters, window:
     assert (counted["used"], counted.get("held", 0)) == (100_000, 0)
     process.settle(await process.reserve([limit], Charge(micros=900_000)), None)
     error = await refused(process, [limit], Charge(micros=1))
-    until = datetime(2027, 7, 2, tzinfo=UTC) if window == "day" else datetime(2027, 8, 1, tzinfo=UTC)
+    until = datetime(YEAR, 7, 2, tzinfo=UTC) if window == "day" else datetime(YEAR, 8, 1, tzinfo=UTC)
     assert error.retry_after_seconds == until.timestamp() - counted_now(counters)
 
 
@@ -166,7 +166,7 @@ async def test_a_request_is_settled_in_the_day_it_was_admitted_in(
     process: Process, times: Times, counters: Counters
 ) -> None:
     limit = a_limit("tokens", "day", amount=100, zone="Asia/Tokyo")
-    midnight = datetime(2027, 7, 1, 15, tzinfo=UTC).timestamp()
+    midnight = datetime(YEAR, 7, 1, 15, tzinfo=UTC).timestamp()
     times.advance(midnight - 1 - times.now)
     await process.limiter.join()
     held = await process.reserve([limit], tokens(100))
@@ -182,12 +182,18 @@ async def test_a_request_is_settled_in_the_day_it_was_admitted_in(
     assert yesterday["end"] == today["end"] - 86_400 == int(midnight)
 
 
+def _last_sunday(month: int, *, hour: int) -> datetime:
+    """Of a month that has 31 days; when clocks are changed in Berlin."""
+    last = datetime(YEAR, month, 31, hour, tzinfo=UTC)
+    return last - timedelta(days=last.isoweekday() % 7)
+
+
 @pytest.mark.shows("G29")
 @pytest.mark.parametrize(
     ("zone", "noon", "hours"),
     [
-        ("Europe/Berlin", datetime(2027, 3, 28, 10, tzinfo=UTC), 23),
-        ("Europe/Berlin", datetime(2027, 10, 31, 11, tzinfo=UTC), 25),
+        ("Europe/Berlin", _last_sunday(3, hour=10), 23),
+        ("Europe/Berlin", _last_sunday(10, hour=11), 25),
     ],
 )
 async def test_a_day_is_as_long_as_its_zone_makes_it(

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -20,8 +21,10 @@ from gateway.relay.rows import LimitRow
 from gateway.relay.subscriber import Subscriber
 from gateway.relay.valkey import ValkeyClient
 
-NOON = 1_814_443_200
-"""2027-07-01 12:00 UTC; later than now, by which the server lets keys expire."""
+YEAR = datetime.now(UTC).year + 1
+"""All of it is later than now, by which the server lets keys expire."""
+
+NOON = int(datetime(YEAR, 7, 1, 12, tzinfo=UTC).timestamp())
 
 
 def a_limit(
