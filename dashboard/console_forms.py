@@ -121,7 +121,11 @@ class LimitForm(forms.Form):
         help_text=_("Its name; empty: all models together."),
         widget=forms.TextInput(attrs=_PLAIN),
     )
-    metric = forms.ChoiceField(label=_("What"), choices=list(labels.METRICS.items()))
+    metric = forms.ChoiceField(
+        label=_("What"),
+        # Nothing holds requests yet: such a limit would count nothing.
+        choices=[(value, label) for value, label in labels.METRICS.items() if value != Metric.HELD],
+    )
     window = forms.ChoiceField(label=_("Over which time"), choices=list(labels.WINDOWS.items()))
     amount = AmountField(
         label=_("At most"), help_text=_("Money in the currency, GPU memory in GiB, else a whole number.")

@@ -103,7 +103,7 @@ def asked_for(tenant: Tenant) -> set[str]:
 
 
 def state_of(row: Any) -> str:
-    """ready, asleep (a request wakes it), starting, or off."""
+    """ready, asleep (requests get 503: an operator wakes it), starting, or off."""
     return "ready" if row.ready else "asleep" if row.asleep else "starting" if row.starting else "off"
 
 

@@ -46,6 +46,17 @@ def test_what_a_dialog_sends_leads_the_page_on_and_not_the_dialog(root: Client) 
         assert (answer.status_code, answer.headers.get("HX-Redirect"), answer.content) == (200, to, b""), address
 
 
+def test_no_limit_is_made_of_what_nothing_counts(root: Client) -> None:
+    """Requests are not held for a model to wake; a limit that is there keeps its word."""
+    old = limit(tenant("acme"), metric=Metric.HELD, window=Window.STANDING, amount=5)
+    offered = dict(root.get("/console/quotas/new/").context["form"].fields["metric"].choices)
+    assert set(offered) == set(Metric.values) - {Metric.HELD}
+    refused = root.post("/console/quotas/new/", {"metric": "held_requests", "window": "standing", "amount": "9"})
+    assert refused.status_code == 422
+    assert list(Limit.objects.all()) == [old]
+    assert "Held requests" in root.get("/console/quotas/").content.decode()
+
+
 def test_a_tenant_that_cannot_be_put_under_its_parent_is_not_made(root: Client) -> None:
     parent = tenant("acme")
     services.set_tenant_state(parent.pk, TenantState.SUSPENDED, actor=SYSTEM)

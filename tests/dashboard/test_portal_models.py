@@ -85,6 +85,7 @@ def test_granted_and_askable_models_are_told_and_others_own_are_not(client: Clie
     assert set(shown(client, "access=granted")) == {"mine", "ready", "sleeper"}
     assert set(shown(client, "access=askable")) == {"coming", "off"}
     assert set(shown(client, "q=EEP")) == {"sleeper"}
+    assert "requests are answered with 503 until an operator wakes it" in client.get("/t/acme/models/").content.decode()
     for text in (client.get("/t/acme/models/").content, b"".join(client.get("/t/acme/models/?format=csv"))):
         assert b"bank" not in text.lower()
         assert b"forbidden-one" not in text
