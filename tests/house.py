@@ -12,17 +12,20 @@ module that takes `house` must not take `db` or `transactional_db`. Its rows:
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import httpx2 as httpx
 import psycopg
 import pytest
+from django.conf import settings
 from django.db import connection
 from psycopg import sql
 from pytest_django import DjangoDbBlocker
@@ -36,6 +39,7 @@ from tenants.models import Tenant, UsageRecord
 _ROOT: Final = Path(__file__).resolve().parent.parent
 TINY_MODEL: Final = _ROOT / "tests" / "data" / "tiny512.gguf"
 _TEMPLATE: Final = "gatehouse_template"
+_houses: Final = itertools.count()
 
 
 class LlamaEngine:
@@ -112,30 +116,36 @@ class TestHouse(House):
 
 @contextlib.contextmanager
 def own_database(blocker: DjangoDbBlocker) -> Iterator[str]:
-    """A fresh database that Django uses while the context lasts; its address."""
+    """A fresh database, and a prefix in Valkey, that Django uses while the context lasts; the database's address.
+
+    The prefix is the run's alone: channels belong to no numbered database. What tests write here is hinted at where
+    the house's processes listen.
+    """
     server, _, name = os.environ["DATABASE_URL"].rpartition("/")
     name = f"{name}_house"
     with blocker.unblock(), psycopg.connect(f"{server}/postgres", autocommit=True) as admin:
         admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
         admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(_TEMPLATE)))
-        before = connection.settings_dict["NAME"]
+        before, known = connection.settings_dict["NAME"], settings.GATEHOUSE
         connection.close()
         connection.settings_dict["NAME"] = name
+        settings.GATEHOUSE = replace(known, valkey_prefix=f"{known.valkey_prefix}house{next(_houses)}:")
         try:
             yield f"{server}/{name}"
         finally:
+            settings.GATEHOUSE = known
             connection.close()
             connection.settings_dict["NAME"] = before
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-def house_environ(database_url: str, prefix: str) -> Mapping[str, str]:
-    """Where a test house finds its servers: the run's, under a key prefix of its own."""
+def house_environ(database_url: str) -> Mapping[str, str]:
+    """Where a test house finds its servers, within `own_database`: the run's, under a key prefix of its own."""
     return {
         "DATABASE_URL": database_url,
         "VALKEY_STATE_URL": os.environ["VALKEY_STATE_URL"],
         "VALKEY_SCRATCH_URL": os.environ["VALKEY_SCRATCH_URL"],
-        "GATEHOUSE_VALKEY_PREFIX": f"{prefix}:",
+        "GATEHOUSE_VALKEY_PREFIX": settings.GATEHOUSE.valkey_prefix,
     }
 
 
@@ -146,7 +156,7 @@ def house(
     """See the module's docstring."""
     folder = tmp_path_factory.mktemp("house")
     with own_database(django_db_blocker) as database_url:
-        house = TestHouse(folder, house_environ(database_url, folder.name))
+        house = TestHouse(folder, house_environ(database_url))
         try:
             house.settle_in()
             yield house

@@ -38,7 +38,7 @@ def house(
 ) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("wall")
     with own_database(django_db_blocker) as database_url:
-        house = House(folder, house_environ(database_url, folder.name))
+        house = House(folder, house_environ(database_url))
         try:
             yield house
         finally:

@@ -35,7 +35,7 @@ def spending(
     scale: int = request.param
     folder = tmp_path_factory.mktemp("spending")
     with own_database(django_db_blocker) as database_url:
-        house = SpendingHouse(folder, house_environ(database_url, folder.name))
+        house = SpendingHouse(folder, house_environ(database_url))
         budgets = {
             "by-requests": ("requests", 120 * scale),
             "by-tokens": ("tokens", 1_800 * scale),

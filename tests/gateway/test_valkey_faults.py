@@ -52,7 +52,7 @@ def spending(
 ) -> Iterator[SpendingHouse]:
     folder = tmp_path_factory.mktemp("faults")
     with own_database(django_db_blocker) as database_url:
-        environ = {**house_environ(database_url, folder.name), "VALKEY_STATE_URL": own_valkey.database_url(0)}
+        environ = {**house_environ(database_url), "VALKEY_STATE_URL": own_valkey.database_url(0)}
         house = SpendingHouse(folder, environ)
         house.environ["GATEHOUSE_VALKEY_DEADLINE_SECONDS"] = "0.2"
         budgets = dict.fromkeys(FAULTS.values(), ("requests", REQUESTS))

@@ -96,7 +96,7 @@ def house(
 ) -> Iterator[Sleepers]:
     folder = tmp_path_factory.mktemp("sleepers")
     with own_database(django_db_blocker) as database_url:
-        house = Sleepers(folder, house_environ(database_url, folder.name))
+        house = Sleepers(folder, house_environ(database_url))
         try:
             house.settle_in()
             yield house

@@ -14,7 +14,7 @@ def house(
     """See tests.gateway.cases.desk; one for all of these tests."""
     folder = tmp_path_factory.mktemp("cases")
     with own_database(django_db_blocker) as database_url:
-        house = CasesHouse(folder, house_environ(database_url, folder.name))
+        house = CasesHouse(folder, house_environ(database_url))
         try:
             house.settle_in()
             yield house

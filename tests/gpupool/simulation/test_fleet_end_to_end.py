@@ -26,7 +26,7 @@ def house(
 ) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("fleet")
     with own_database(django_db_blocker) as database_url:
-        house = House(folder, house_environ(database_url, folder.name))
+        house = House(folder, house_environ(database_url))
         try:
             yield house
         finally:

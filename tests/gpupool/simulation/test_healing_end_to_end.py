@@ -45,7 +45,7 @@ class Breaking(simulated.SimulatedDevices):
 @pytest.fixture
 def house(django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path: Path) -> Iterator[House]:
     with own_database(django_db_blocker) as database_url:
-        house = House(tmp_path, house_environ(database_url, tmp_path.name))
+        house = House(tmp_path, house_environ(database_url))
         try:
             yield house
         finally:
