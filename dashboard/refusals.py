@@ -1,7 +1,8 @@
 """What services refuse, in the reader's language: forms show it at the field, or above them all.
 
 Services speak English sentences with values in them. Those that a person on a page can meet stand here, with places
-for the values; what stands nowhere here is shown as the service said it.
+for the values; what stands nowhere here is shown as the service said it. A value may be a sentence itself (`why`), and
+a state is said in the word that pages have for it (`state`).
 """
 
 import re
@@ -14,6 +15,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
+from dashboard import labels
+from dashboard.slo_words import ALERT_STATES
 
 Made = TypeVar("Made")
 
@@ -48,6 +51,15 @@ SENTENCES: Final = (
     _("%(name)s is %(state)s: nothing is served instead of it."),
     _("No instance of %(name)s is ready: its requests would have nowhere to go."),
     _("%(model)s %(version)s is %(state)s, so none of it starts."),
+    _("Engine arguments are Unicode text without NUL."),
+    _("%(engine)s takes no argument %(name)s; it takes %(names)s."),
+    _("%(engine)s does not take these arguments: %(why)s."),
+    _("A device is one of %(names)s."),
+    _("It has no artefact to be read: an attached engine's memory is its own."),
+    _("The pool does not start %(engine)s itself, so its memory is not estimated."),
+    _("It cannot be estimated here: only GGUF files (.gguf) and folders, named by their %(name)s, are."),
+    _("Its files cannot be read here: %(why)s."),
+    _("Its weights' headers cannot be read: %(why)s."),
     # Admission.
     _("There is no manifest: `manage.py manifest PATH` on a node with the artefact prints it."),
     _("There is no model card (model-card.yaml)."),
@@ -62,6 +74,7 @@ SENTENCES: Final = (
     _("The card tells of data sets and says that they are not disclosed: one of both."),
     _("The data set %(name)s is there twice."),
     _("The sampling shares come to %(total)s; all data sets together are 1."),
+    _("A model card has at most %(most)s KiB."),
     # What a version needs.
     _("A size in bytes is not negative."),
     _("An instance has 1 to %(most)s devices."),
@@ -70,6 +83,11 @@ SENTENCES: Final = (
     _("A tag has at most %(most)s printable characters."),
     _("An instance on the host's processor has one device, without a tag and a share."),
     _("A device that is nobody else's is not shared: leave the share out."),
+    _("A limit of a device's memory is 1 to %(most)s MB."),
+    _("It is a number of seconds above 0, within a year."),
+    _("A precision is one of %(names)s."),
+    _("A request's shape is batch, sequence_length and precision; not %(name)s."),
+    _("%(name)s is a whole number from 1 to %(most)s."),
     # Instances.
     _("It is %(state)s: only one that serves or is on its way can sleep."),
     _("It was attached by its address: whoever started it puts it to sleep."),
@@ -88,6 +106,10 @@ SENTENCES: Final = (
     _("Port 0 is no address."),
     _("The variable's name must begin with GATEHOUSE_ENGINE_KEY."),
     _("Slots are between 1 and 100,000."),
+    _("%(url)s is not an address: %(why)s."),
+    _("The engine %(engine)s is switched off."),
+    _("%(why)s Switch it on first."),
+    _("%(model)s %(version)s is %(engine)s serving %(name)s; name another version."),
     # Nodes and devices.
     _("Say why: people will ask what this node is out of service for."),
     _("A reason has at most %(most)s characters."),
@@ -100,16 +122,142 @@ SENTENCES: Final = (
     # Grants.
     _("A pattern has 1 to 200 characters."),
     _("The expiry lies in the past."),
+    # Tenants and departments.
+    _("Give 0 to %(most)s days."),
+    _("A tenant cannot be below itself."),
+    _("Departments go at most %(most)s deep."),
+    _("The parent is suspended."),
+    _("This tenant is being erased."),
+    _("It was taken at this moment."),
+    # Members, invitations, people.
+    _("An invitation is open for 1 to %(most)s days."),
+    _("This person is a member already."),
+    _("This tenant has %(most)s open invitations: withdraw some first."),
+    _("It was accepted: remove the member instead."),
+    _("This is no e-mail address."),
+    _("An address has at most 254 characters."),
+    _("This is the tenant's last owner: make someone else an owner first."),
+    _("A name has at most 120 characters."),
+    _("This is the last superuser: make someone else one first."),
+    _("This person is deactivated and sees nothing."),
+    # Roles that an identity provider gives.
+    _("It has 1 to 200 characters."),
+    _("Give either a platform role, or a tenant and a role in it."),
+    _("There is a mapping of this claim and value here: delete it first."),
+    # Keys.
+    _("Between 0 and %(most)s seconds."),
+    _("This key works no longer: make a new one."),
+    _("This key was rotated before: rotate the one in its place."),
+    _("No application has this key, and it renews itself."),
+    _("This key is revoked."),
+    _("This key was rotated: its end may only come earlier."),
+    _("Give a time between the making of a compromised key and now."),
+    _("A key needs a name of 1 to 80 characters."),
+    _("Requests a minute must be between 1 and %(most)s."),
+    _("The expiry lies more than a hundred years ahead: leave it out for never."),
+    _("Models are names or patterns of 1 to 200 characters."),
+    # Limits.
+    _("The key belongs to another tenant."),
+    _("A note has at most 200 characters."),
+    _("The tenant has %(most)s limits already."),
+    _("There is a limit of this metric and window for the same scope already: change that."),
+    _("The limit allows %(amount)s anyhow."),
+    _("Say when it ends."),
+    _("The end lies in the past, or more than a year ahead."),
+    _("Say how much is allowed until then."),
+    _("What is limited is one of %(names)s."),
+    _("A limit of %(metric)s is by %(windows)s."),
+    _("Only a tenant's limit can take in its departments."),
+    _("A key's limit names the key's tenant too."),
+    _("A key has no departments."),
+    _("GPUs are given to tenants, not to keys."),
+    _("A model's name has at most 200 characters; leave it empty for all models."),
+    _("An amount is a whole number from 1 to %(most)s."),
+    _("Only a bucket is refilled: leave it out for other windows."),
+    _("A bucket needs what comes back each second."),
+    _("What comes back each second is above 0 and at most %(most)s."),
+    _("Only limits by day or month are told about in advance."),
+    _("Give at most %(most)s different percentages from 1 to 100."),
+    # Requests for more.
+    _("A model's name or pattern has 1 to 200 characters."),
+    _("There is no such limit yet: only one that is there can be raised for a time."),
+    _("There is no such bucket yet, and its refill is not asked for here."),
+    _("It is %(state)s already."),
+    _("An answer has at most %(most)s characters."),
+    _("A reason has 1 to %(most)s characters."),
+    _("The same was asked for already, and nobody decided yet."),
+    _("%(most)s requests wait for a decision already."),
+    _("You asked for it yourself: another operator approves it."),
+    _("Nothing is granted when it is declined."),
+    _("The tenant has this grant already."),
+    _("There is a grant of other actions until another time: change that one first."),
+    _("There is a grant that lasts longer: end it first, or approve this one for good."),
+    _("The limit was raised since: it allows %(amount)s anyhow."),
+    _("The limit is raised to %(amount)s until %(until)s: end that first."),
+    _("The limit that was to be raised is gone."),
+    _("The key is gone."),
+    _("Only a limit has an amount."),
+    # Prices.
+    _("A model's name has 1 to 200 characters."),
+    _("A price lies between 0 and a million of the currency."),
+    _("What was used already keeps its price: give a moment ahead, or none."),
+    _("A price begins within ten years."),
+    _("The price is or was in effect, and bills name it: set another one instead."),
+    _("There is a price from that moment already."),
+    # Webhooks.
+    _("There are %(most)s webhooks already."),
+    _("The webhook is disabled: enable it first."),
+    _("A test is under way already: see the webhook's deliveries."),
+    _("The address has blanks or control characters, or over %(most)s characters."),
+    _("The address is not a URL."),
+    _("The address begins with https://."),
+    _("The address is not HTTP."),
+    _("The address names no host."),
+    _("The address carries a user name or password."),
+    _("The host name is not valid."),
+    _("The address is inside this network."),
+    # Objectives.
+    _("An objective needs a name."),
+    _("The target is a share of requests from 0.5 to 0.99999, for instance 0.99."),
+    _("The window is 1 to %(most)s days."),
+    _("Choose a tenant or a tier: a tenant is of one tier."),
+    _("Availability has no threshold: leave it empty."),
+    _("Say within how many seconds a request is good."),
+    _("%(seconds)s s is no bound of the histogram, so it cannot be counted exactly. Take %(bounds)s."),
+    _("This cannot be changed: make another objective."),
+    _("There are %(most)s objectives of this tenant's own already: delete one first."),
+    _("There are %(most)s objectives already: delete one first."),
+    _("Say why nobody is to be told."),
+    _("A silence ends later than it begins, and not in the past."),
+    _("A silence lasts %(most)s days at most."),
+    _("This objective is not theirs who would silence it."),
+    _("The silence has ended already."),
+    _("The alert is %(state)s already."),
+    # Saved views and exports.
+    _("Give the view a name of at most 80 characters."),
+    _("This filter is too long to be kept: at most 1,000 characters."),
+    _("There are %(most)s saved views of this list already: delete one first."),
+    _("%(most)s exports of yours are being written: wait until one is ready."),
+    _("More than %(most)s rows: filter the list, and export it in parts."),
 )  # fmt: skip
 
 _PLACE: Final = re.compile(r"%\((\w+)\)s")
+_STATES: Final[labels.Words] = {
+    **labels.INSTANCE_STATES,
+    **labels.VERSION_STATES,
+    **labels.REQUEST_STATES,
+    **ALERT_STATES,
+}
+"""Of all that refusals name the state of; no two of them mean different things by one."""
 
 
 def said(message: str) -> str:
     """A service's sentence in the active language; as it is where no translation is known."""
     for pattern, sentence in _patterns().items():
         if found := pattern.fullmatch(message):
-            return gettext(sentence) % _unquoted(found.groupdict())
+            told = gettext(sentence)
+            values = _unquoted(found.groupdict())
+            return told % (values if told == sentence else _in_words(values))
     return message
 
 
@@ -143,7 +291,8 @@ def tried(form: forms.Form, write: Callable[[], Made], *, fields: Mapping[str, s
 @cache
 def _patterns() -> dict["re.Pattern[str]", str]:
     made = {}
-    for sentence in SENTENCES:
+    # Those that say most come first: others may have room for the same words in their places.
+    for sentence in sorted(SENTENCES, key=lambda one: len(_PLACE.sub("", one)), reverse=True):
         parts = _PLACE.split(sentence)
         text = "".join(re.escape(part) if n % 2 == 0 else f"(?P<{part}>.+?)" for n, part in enumerate(parts))
         made[re.compile(text, re.DOTALL)] = sentence
@@ -156,3 +305,14 @@ def _unquoted(values: Mapping[str, str]) -> dict[str, str]:
         name: value[1:-1] if value[:1] == value[-1:] == "'" and len(value) > 1 else value
         for name, value in values.items()
     }
+
+
+def _in_words(values: Mapping[str, str]) -> dict[str, str]:
+    """States and sentences within the sentence, in the active language too."""
+    made = dict(values)
+    for name in ("state", "other"):
+        if name in made:
+            made[name] = str(_STATES.get(made[name], made[name]))
+    if "why" in made:
+        made["why"] = said(made["why"])
+    return made

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.forms import AcceptForm
 from dashboard.accounts.log_in import log_in
+from dashboard.refusals import add_refusal
 from tenants import services
 from tenants.actor import user_actor
 from tenants.models import Invitation, User
@@ -52,7 +53,7 @@ def _answer(request: HttpRequest, secret: str, invitation: Invitation) -> HttpRe
                 secret, display_name=form.cleaned_data["display_name"], password=form.cleaned_data["password"]
             )
         except services.InvalidInput as error:
-            form.add_error(error.field if error.field in form.fields else None, error.message)
+            add_refusal(form, error)
         else:
             return log_in(request, made, method="invitation", then=portal)
     status = 422 if request.method == "POST" else 200

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from core.api.csv import safe_cell as text_cell
 from core.refusals import Conflict
+from dashboard.refusals import said
 from dashboard.services.exports import ask_export
 from dashboard.tables.table import Table
 from dashboard.tables.worker import sink_of_worker
@@ -106,6 +107,6 @@ def _ask(table: Table, request: HttpRequest) -> HttpResponse:
             actor=user_actor(person.pk),
         )
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
         return redirect(f"{request.path}?{query.urlencode()}")
     return redirect("export", export.pk)

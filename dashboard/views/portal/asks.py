@@ -17,7 +17,7 @@ from dashboard.access import PortalAccess, portal_page
 from dashboard.filters import search_text
 from dashboard.portal_forms import ModelAskForm, MoreForm
 from dashboard.reads.portal_limits import LimitNow, read_limits
-from dashboard.refusals import add_refusal
+from dashboard.refusals import add_refusal, said
 from dashboard.sheets import leave, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -158,7 +158,7 @@ def withdraw(request: HttpRequest, access: PortalAccess, request_id: UUID) -> Ht
             withdraw_request(asked.pk, actor=user_actor(access.user.pk))
             messages.success(request, _("The request is withdrawn."))
         except Conflict as error:
-            messages.error(request, error.message)
+            messages.error(request, said(error.message))
         return redirect("portal-limit-asks", access.tenant.slug)
     context = {**_frame(access, "portal-limit-asks", _("Requests for more")), "asked": asked}
     return sheet(request, "portal/_ask_withdraw.html", context)

@@ -18,7 +18,7 @@ from dashboard import labels
 from dashboard.access import PortalAccess, portal_page
 from dashboard.accounts.forms import InviteForm, RoleForm
 from dashboard.filters import search_text
-from dashboard.refusals import add_refusal
+from dashboard.refusals import add_refusal, said
 from dashboard.sheets import sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -137,7 +137,7 @@ def withdraw(request: HttpRequest, access: PortalAccess, invitation_id: UUID) ->
             )
             messages.success(request, _("The invitation is withdrawn."))
         except services.Conflict as error:
-            messages.error(request, error.message)
+            messages.error(request, said(error.message))
         return redirect("portal-members", access.tenant.slug)
     return sheet(request, "portal/_invitation_withdraw.html", {**_frame(access), "invitation": invitation})
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.portal_forms import WebhookForm
-from dashboard.refusals import add_refusal
+from dashboard.refusals import add_refusal, said
 from dashboard.sheets import sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -138,7 +138,7 @@ def test(request: HttpRequest, access: PortalAccess, webhook_id: UUID) -> HttpRe
         send_test_notice(webhook.pk, actor=user_actor(access.user.pk))
         messages.success(request, _("A test is under way: reload in some seconds to see what came of it."))
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
     return redirect("portal-setting-webhook", access.tenant.slug, webhook.pk)
 
 
