@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
@@ -24,7 +24,11 @@ SPANS: Final[Mapping[str, tuple[timedelta, str | Promise]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRange:
-    """Aware moments, `since` included, `until` not. `name` is a key of SPANS, or "" for moments of one's own."""
+    """Aware moments, `since` included, `until` not. `name` is a key of SPANS, or "" for moments of one's own.
+
+    They are in UTC, whatever the zone: Python compares two moments of one zone by what its clocks show, and those go
+    back once a year.
+    """
 
     since: datetime
     until: datetime
@@ -85,10 +89,11 @@ def zone_names() -> frozenset[str]:
 
 
 def _moment(text: str, zone: ZoneInfo) -> datetime | None:
+    """In UTC; a local time that the zone's clocks skip is as if they had not yet been put forward."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
     if not 2000 <= found.year < 9999:
         return None
-    return found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
+    return (found.replace(tzinfo=zone) if found.tzinfo is None else found).astimezone(UTC)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from html import escape
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -66,6 +66,7 @@ MAX_BUCKETS: Final = 400
 
 def buckets_between(since: datetime, until: datetime, *, zone: ZoneInfo) -> list[datetime]:
     """Starts of buckets that fill [since, until): the first begins with it, the others on round local times."""
+    since, until = since.astimezone(UTC), until.astimezone(UTC)  # what a zone's clocks show goes back once a year
     step = next((step for longest, step in _STEPS if until - since <= longest), None)
     end = until - timedelta(seconds=1)
     if step is None:
@@ -79,7 +80,7 @@ def buckets_between(since: datetime, until: datetime, *, zone: ZoneInfo) -> list
 
 def step_of(starts: Sequence[datetime]) -> timedelta:
     """How wide its buckets are, as most of them."""
-    return starts[-1] - starts[-2] if len(starts) > 1 else timedelta(days=1)
+    return timedelta(seconds=starts[-1].timestamp() - starts[-2].timestamp()) if len(starts) > 1 else timedelta(days=1)
 
 
 def models_by_tokens(points: Sequence[UsagePoint]) -> list[str]:

@@ -1,12 +1,14 @@
 """Spans of time: what the address says, in its zone; what makes no sense there is passed over."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
+from itertools import pairwise
 
 import pytest
 from django.test import RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.charts.usage import buckets_between, step_of
 from dashboard.ranges import TimeRange, read_range
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -39,6 +41,39 @@ def test_dates_are_of_the_zone_that_is_named() -> None:
     found = read("from=2026-11-29T10:00&to=2026-11-29T13:00")
     assert found.since.astimezone(UTC) == datetime(2026, 11, 29, 2, 0, tzinfo=UTC)
     assert found.zones == ["Asia/Shanghai", "UTC"]
+
+
+def test_a_time_that_summer_time_skips_is_as_if_the_clocks_had_not_been_put_forward() -> None:
+    found = read("from=2025-03-30T02:45&to=2025-03-30T04:10&zone=Europe/Berlin")
+    assert found.since.astimezone(UTC) == datetime(2025, 3, 30, 1, 45, tzinfo=UTC)
+    assert found.until - found.since == timedelta(minutes=25)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=2025-03-30T02:45&to=2025-03-30T03:10",  # 03:45 to 03:10
+        "from=2025-10-26T02:10:00%2B01:00&to=2025-10-26T02:30",  # the second 02:10 to the first 02:30
+    ],
+)
+def test_what_ends_before_it_begins_when_the_clocks_change_is_passed_over(query: str) -> None:
+    assert read(f"{query}&zone=Europe/Berlin").name == "24h"
+
+
+_NEAR_THE_CHANGE = st.builds(
+    "{}T{}".format, st.sampled_from(["2025-03-30", "2025-03-31", "2025-10-26"]), st.times(max_value=time(5))
+)
+
+
+@given(_NEAR_THE_CHANGE, _NEAR_THE_CHANGE, st.sampled_from(["", "+01:00", "+02:00"]))
+def test_spans_across_a_change_of_the_clocks_have_buckets_that_rise(since: str, until: str, offset: str) -> None:
+    query = {"zone": "Europe/Berlin", "from": f"{since}{offset}", "to": until}
+    found = read_range(RequestFactory().get("/", query), now=NOW)
+    assert found.since < found.until
+    starts = buckets_between(found.since, found.until, zone=found.zone)
+    edges = [start.timestamp() for start in starts] + [found.until.timestamp()]
+    assert all(sooner < later for sooner, later in pairwise(edges))
+    assert step_of(starts) > timedelta(0)
 
 
 def test_the_form_of_dates_keeps_the_filters() -> None:
