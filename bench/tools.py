@@ -1,5 +1,6 @@
 """The C tools: building them, running the upstream, sending load."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -68,7 +69,12 @@ def missing_parts() -> str | None:
 
 def build() -> None:
     """Build what is not built. Raises ToolError with the compiler's last words."""
-    made = subprocess.run(["make", "-s", "-C", str(FOLDER)], capture_output=True, text=True, timeout=120, check=False)
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:  # tests of two processes would run what the other is still writing
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = subprocess.run(
+            ["make", "-s", "-C", str(FOLDER)], capture_output=True, text=True, timeout=120, check=False
+        )
     if made.returncode != 0:
         raise ToolError(f"the load tools could not be built: {made.stderr.strip()[-2000:]}")
 
