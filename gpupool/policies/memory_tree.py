@@ -14,6 +14,7 @@ from gpupool.policies.memory_parts import MIB, Held, Part, parts_of
 
 __all__ = [
     "MIB",
+    "NOT_IN_USE",
     "SEGMENTS",
     "SHARED",
     "WHOLE_TOLD",
@@ -36,6 +37,13 @@ SEGMENTS: Final = (
     "free",  # claimed by nobody
     "unknown",
 )  # fmt: skip
+
+NOT_IN_USE: Final = frozenset({"unused", "reserved", "free"})
+"""All else of an instance counts as in use: a cache that is empty is taken all the same.
+
+An instance with something "unknown" and no "unused" at all is one whose use nobody tells. What is "unknown" of a GPU
+itself does not count: the driver says how much of a GPU is in use.
+"""
 
 SHARED: Final = "shared"
 """The id of the tenant node of instances that serve every tenant."""
@@ -232,7 +240,11 @@ def _grow(
     gpu = tree.add(parent, "gpu", str(device.device_id), label, extra)
     held = _in_order(claims, instances, ranks)
     filled = [_parts(device, claim, instance, spans) for claim, instance in held]
-    beside = _beside(device, held)
+    used = None if device.stale else device.used
+    own, all_tell = _known_use(device, held)
+    left = None if used is None else max(0, used - own) // MIB
+    # Where an instance with a claim does not tell its use, nobody can say what others have beside it.
+    beside: list[Part] = [("other", left, "")] if left is not None and all_tell else []
     if fitted:
         fit(filled, [claim.claimed // MIB for claim, _ in held], beside, size)
     owner = 0
@@ -249,11 +261,11 @@ def _grow(
         tree.segment(gpu, part)
     taken = sum(part[1] for parts in (*filled, beside) for part in parts)
     if size is not None:
-        known = device.used is not None and not device.stale
-        tree.segment(gpu, ("free" if known else "unknown", max(0, size - taken), ""))
+        for part in _rest(max(0, size - taken), left, all_tell):
+            tree.segment(gpu, part)
     tree.figures[gpu] = {
         "reserved": reserved,
-        "used": None if device.used is None or device.stale else device.used // MIB,
+        "used": None if used is None else used // MIB,
         "schedulable": _schedulable(device, size, reserved, claims),
     }
 
@@ -325,19 +337,28 @@ def _used(device: Device, instance: Instance, span: int) -> int | None:
     return listed if listed is not None else _each(instance.device_bytes, span)
 
 
-def _beside(device: Device, held: Sequence[tuple[Claim, Instance | None]]) -> list[Part]:
-    """What is in use beside all claims; nothing is said of it where an instance with a claim does not tell its use."""
-    if device.used is None or device.stale:
-        return []
-    own = 0
+def _known_use(device: Device, held: Sequence[tuple[Claim, Instance | None]]) -> tuple[int, bool]:
+    """Bytes that processes of instances with claims are known to have, and whether all of those tell."""
+    own, all_tell = 0, True
     for _, instance in held:
         if instance is None or not instance.has_process:
             continue
         used = _used(device, instance, 1) if device.kind == "cpu" else device.by_instance.get(str(instance.instance_id))
         if used is None:
-            return []
-        own += used
-    return [("other", max(0, device.used - own) // MIB, "")]
+            all_tell = False
+        else:
+            own += used
+    return own, all_tell
+
+
+def _rest(size: int, left: int | None, all_tell: bool) -> list[Part]:
+    """What nobody has claimed. `left`: in use, and nobody says whose: as much of it may be taken; None: any of it."""
+    if left is None:
+        return [("unknown", size, "")]
+    if all_tell:
+        return [("free", size, "")]
+    unsure = min(size, left)
+    return [("unknown", unsure, ""), ("free", size - unsure, "")]
 
 
 def _schedulable(device: Device, size: int | None, reserved: int, claims: Sequence[Claim]) -> int | None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpupool.policies.memory_fit import fit
-from gpupool.policies.memory_tree import MemoryTree, TreeNode, how_much
+from gpupool.policies.memory_tree import NOT_IN_USE, MemoryTree, TreeNode, how_much
 
 _OWN_DEVICE: Final = ("size", "health", "name", "index", "stale", "sim", "part", "cpu")
-_IDLE: Final = frozenset({"unused"})
 
 
 @dataclass(slots=True)
@@ -80,7 +79,7 @@ def _copy(
     _, _, key, label, extra = tree.nodes[gpu.at]
     nodes.append((parent, "gpu", key, label, {name: extra[name] for name in _OWN_DEVICE if name in extra}))
     at, first = len(nodes) - 1, len(values)
-    own, others, untold = False, 0, False
+    own, others = False, 0
     ordinal, place, owner = gpu.first, 0, 0
     held: list[_Span] = []
     for below in gpu.nodes:
@@ -101,7 +100,6 @@ def _copy(
                 others += int(more.get("claimed", 0))
         elif above != gpu.at and own:
             nodes.append((place, kind, key, label, more))
-            untold = untold or more["seg"] == "unknown"
             held[-1].names.append(more["seg"])
             values.append(tree.values[ordinal])
         if kind == "segment":
@@ -110,11 +108,12 @@ def _copy(
     _fit(values, held, None, size)
     mine = sum(values[first:])
     idle = sum(
-        values[span.first + place] for span in held for place, name in enumerate(span.names) if name in _IDLE
+        values[span.first + place] for span in held for place, name in enumerate(span.names) if name in NOT_IN_USE
     )  # fmt: skip
     _add_segment(nodes, values, at, "reserved", others if size is None else min(others, max(0, size - mine)))
     if size is not None:
         _add_segment(nodes, values, at, "free", max(0, size - mine - others))
+    untold = any("unknown" in span.names and "unused" not in span.names for span in held)
     told: Mapping[str, Any] = tree.figures.get(gpu.at, {})
     figures[at] = {
         "reserved": told.get("reserved"),

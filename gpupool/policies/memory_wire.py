@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpupool.policies.memory_tree import MIB, MemoryTree, TreeNode
+from gpupool.policies.memory_tree import MIB, NOT_IN_USE, MemoryTree, TreeNode
 from gpupool.policies.memory_view import gpus_of
 
 VERSION: Final = "gpumem.v1"
@@ -26,7 +26,6 @@ FIGURES: Final = ("reserved", "used", "schedulable", "kv")
 
 _HEAD: Final = struct.Struct("<IId")
 _RAW: Final = -15  # zlib's word for a deflate stream without a head
-_NOT_IN_USE: Final = frozenset({"free", "unused", "reserved"})
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -170,6 +169,7 @@ class MemoryReplay:
                 self._figures[at] = told
             self._nodes.append((above, kind, key, label, extra))
         self._values: list[int] = frame["values"]
+        self._began = tuple(self._values)
         self._epoch, self._seq = frame["epoch"], frame["seq"]
         self._moved = False
 
@@ -196,10 +196,10 @@ class MemoryReplay:
         return True
 
     def tree(self) -> MemoryTree:
-        """As it was. After deltas, what is in use of a GPU, and of a KV cache, is added up of its segments."""
+        """As it was. After deltas, what is in use of a GPU, and of a KV cache, follows their segments."""
         if not self._moved:
             return MemoryTree(self._scope, self._simulated, tuple(self._nodes), tuple(self._values), self._figures)
-        used: dict[int, int] = {}
+        more: dict[int, int] = {}  # in use of a GPU, than at the keyframe
         cache: dict[int, list[int]] = {}
         ordinal = -1
         for parent, kind, _, _, extra in self._nodes:
@@ -207,16 +207,17 @@ class MemoryReplay:
                 continue
             ordinal += 1
             name, mib = extra["seg"], self._values[ordinal]
+            change = mib - self._began[ordinal]
             above = self._nodes[parent]
             gpu = parent if above[1] == "gpu" else self._nodes[above[0]][0]
-            if name not in _NOT_IN_USE and (name != "unknown" or gpu != parent):
-                used[gpu] = used.get(gpu, 0) + mib
+            if name not in NOT_IN_USE and (name != "unknown" or gpu != parent):
+                more[gpu] = more.get(gpu, 0) + change
             if name in ("kv_used", "kv_free"):
                 cache.setdefault(parent, [0, 0])[name == "kv_used"] += mib
         figures = {at: dict(told) for at, told in self._figures.items()}
         for at, told in figures.items():
-            if told.get("used") is not None:
-                told["used"] = used.get(at, 0)
+            if (before := told.get("used")) is not None:
+                told["used"] = max(0, before + more.get(at, 0))
             free, full = cache.get(at, (0, 0))
             if told.get("kv") is not None and free + full:
                 told["kv"] = round(full / (free + full), 3)

@@ -1,6 +1,7 @@
 """What is kept of a device each minute, and the series of it."""
 
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -78,6 +79,17 @@ def test_what_was_recorded_is_put_together_again() -> None:
     assert for_tenant(again, str(ACME), scope="tenant:acme", label="Acme") == acmes(seen[2])
     shares = [told["kv"] for told in again.figures.values() if told.get("kv") is not None]
     assert shares == [pytest.approx(told["kv"], abs=0.001) for told in seen[2].figures.values() if told.get("kv")]
+
+
+def test_after_deltas_a_gpu_has_in_use_what_the_driver_said_and_what_has_changed_since() -> None:
+    """Where instances do not tell, their segments add up to something else than the driver says."""
+    encoder = MemoryEncoder()
+    first, then = whole(theirs=None, used=70 << 30), whole(theirs=None, used=70 << 30, kv=0.9)
+    grown = replace(then, values=(then.values[0] + 512, *then.values[1:]))
+    replay = MemoryReplay(encoder.keyframe(first, epoch=1, seq=1, at=NOON))
+    assert replay.feed(encoder.delta(grown, epoch=1, seq=2, at=NOON) or b"")
+    used = [told["used"] for told in replay.tree().figures.values() if "used" in told]
+    assert used == [70 * 1024 + 512, 70 * 1024]
 
 
 def test_deltas_of_another_leader_or_after_a_gap_change_nothing() -> None:

@@ -163,10 +163,12 @@ def test_what_is_in_use_beside_claims_is_told_and_what_nobody_tells_is_unknown()
     by = {str(instance.instance_id): 11 * GIB}
     told = grown([a_device(by_instance=by, used=14 * GIB)], [(instance, 12)])
     assert segments(told)[-2:] == [("other", 3072), ("free", (80 - 12 - 3) * 1024)]
-    # An instance that does not tell its use: nobody can say what others use beside it.
-    assert [name for name, _ in segments(grown([a_device(used=14 * GIB)], [(an_instance(7), 12)]))] == [
-        "unknown", "free",
-    ]  # fmt: skip
+    # An instance that does not tell its use: of what is in use, as much may be beside it as the driver says.
+    for used, unsure in ((14, 14), (78, 68)):
+        untold = grown([a_device(used=used * GIB)], [(an_instance(7), 12)])
+        assert segments(untold) == [
+            ("unknown", 12 * 1024), ("unknown", unsure * 1024), ("free", (68 - unsure) * 1024),
+        ]  # fmt: skip
     silent = grown([a_device(used=None)], [(instance, 12)])
     assert segments(silent)[-1] == ("unknown", 68 * 1024)
     stale = grown([a_device(by_instance=by, stale=True)], [(instance, 12)])

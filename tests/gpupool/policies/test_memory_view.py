@@ -1,5 +1,6 @@
 """A tenant's tree: whatever others do within their claims, it looks the same."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -61,6 +62,15 @@ def test_nothing_of_it_depends_on_what_others_use(
     """Not by subtraction either: the frames are the same to the byte."""
     other = acmes(whole(theirs=theirs, kv=kv, common=common, used=used, weights=weights, state=state))
     assert other == acmes(whole())
+
+
+def test_its_own_use_is_told_wherever_its_processes_are_measured() -> None:
+    """An engine that says nothing of what it has: all that its processes have is unknown, and in use."""
+    silent = replace(OWN, weights=None, kv_capacity=None)
+    for by, used in ((8 * GIB, 8 * 1024), (None, None)):
+        device = a_device(by_instance={str(silent.instance_id): by})
+        tree = build_tree([device], [a_claim(silent, 10)], {silent.instance_id: silent}, WHO, fitted=False)
+        assert [told["used"] for told in acmes(tree).figures.values() if "used" in told] == [used]
 
 
 def test_names_of_others_are_nowhere_in_it() -> None:
