@@ -41,6 +41,10 @@ class ObjectiveForm(forms.Form):
         initial=99,
         min_value=50,
         max_value=99.999,
+        help_text=_(
+            "At 93 % or less even a total outage burns too slowly for the page by 1 h & 5 m; at 83 % or less "
+            "for any page."
+        ),
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     window_days = forms.IntegerField(label=_("Over so many days"), initial=30, min_value=1, max_value=MOST_WINDOW_DAYS)
@@ -49,7 +53,7 @@ class ObjectiveForm(forms.Form):
         required=False,
         max_length=200,
         help_text=_("As requests name it; empty for all."),
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "list": "slo-models"}),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     version_id = forms.ChoiceField(label=_("Release"), required=False)
     tenant = forms.CharField(

@@ -15,7 +15,7 @@ from dashboard.charts.slo import DEFAULT_SPAN, SPANS
 from dashboard.filters import search_text
 from dashboard.ranges import TimeRange, read_range
 from dashboard.reads.slo import Detail, Row, read_board, read_detail
-from dashboard.slo_words import ALERT_STATES, SEVERITIES
+from dashboard.slo_words import ALERT_STATES, SEVERITIES, silenced_text, windows_text
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo_alerts import AlertState
 from gpupool.models import ModelVersion
@@ -64,13 +64,18 @@ class AlertRow:
 
     @property
     def pair(self) -> str:
-        return self.alert.pair.replace("-", " & ")
+        return windows_text(self.alert.pair)
 
 
 @dataclass(frozen=True, slots=True)
 class SilenceRow:
+    """One silence over the objective, to whoever's page it is."""
+
     silence: Silence
-    end: str
+    end: str  # where to post; "": not theirs to end
+    what: str
+    later: bool  # it has not begun
+    reason: str  # "": a tenant is not told the platform's
 
 
 def board_context(
@@ -92,7 +97,7 @@ def board_context(
     chosen = _chosen(board.rows, shown, chosen_id)
     query = f"?{request.GET.urlencode()}" if request.GET else ""
     with timezone.override(span.zone):
-        detail = None if chosen is None else read_detail(chosen, name, now=now, tenant=place.tenant)
+        detail = None if chosen is None else read_detail(chosen, name, now=now)
     context: dict[str, Any] = {
         "board": board,
         "rows": [(row, place.url("objective", row.objective.pk) + query) for row in shown],
@@ -145,8 +150,19 @@ def _detail_context(detail: Detail, place: Place, span: TimeRange, *, manages: b
             )
             for alert in detail.alerts
         ],
-        "silences": [SilenceRow(one, place.url("unsilence", one.pk) if manages else "") for one in detail.silences],
+        "silences": [_silence_row(one, place, ends=theirs, now=detail.now) for one in detail.silences],
     }
+
+
+def _silence_row(silence: Silence, place: Place, *, ends: bool, now: datetime) -> SilenceRow:
+    portal = place.tenant is not None
+    return SilenceRow(
+        silence,
+        place.url("unsilence", silence.pk) if ends else "",
+        silenced_text(silence, portal=portal),
+        silence.starts_at > now,
+        "" if portal and silence.tenant_id is None else silence.reason,
+    )
 
 
 def _slow_requests(detail: Detail, place: Place, span: TimeRange) -> str:
@@ -162,8 +178,8 @@ def _slow_requests(detail: Detail, place: Place, span: TimeRange) -> str:
     if one.tier:  # the log knows tenants, not their tiers
         return ""
     told: dict[str, object] = {
-        "from": _local(detail.span_since, span),
-        "to": _local(detail.standing.as_of, span),
+        "from": _local(detail.slow_since, span),
+        "to": _local(detail.slow_until, span),
         "zone": span.zone.key,
         "model": one.model,
         "version": one.version_id,
@@ -177,7 +193,8 @@ def _slow_requests(detail: Detail, place: Place, span: TimeRange) -> str:
 
 
 def _local(moment: datetime, span: TimeRange) -> str:
-    return moment.astimezone(span.zone).strftime("%Y-%m-%dT%H:%M")
+    """With its offset: an hour that comes twice, as clocks are put back, is two moments."""
+    return moment.astimezone(span.zone).isoformat(timespec="minutes")
 
 
 def releases() -> list[tuple[str, str]]:

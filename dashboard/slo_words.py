@@ -8,8 +8,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from dashboard.labels import SLA_TIERS
-from gateway.models import Objective
-from gateway.policies.slo import DAY, HOUR, MINUTE, Pair
+from gateway.models import Objective, Silence
+from gateway.policies.slo import DAY, HOUR, MINUTE, PAIRS, Pair
 
 KINDS: Final[Mapping[str, str | Promise]] = {
     "availability": gettext_lazy("Availability"),
@@ -60,6 +60,23 @@ def pair_text(pair: Pair) -> str:
         "short": window_text(pair.short_seconds),
         "burn": f"{pair.burn:g}×",
     }
+
+
+def windows_text(name: str) -> str:
+    """The windows of a pair by its name: "1 h & 5 m"; the name itself where there is no such pair any more."""
+    pair = next((one for one in PAIRS if one.name == name), None)
+    return name if pair is None else f"{window_text(pair.long_seconds)} & {window_text(pair.short_seconds)}"
+
+
+def silenced_text(silence: Silence, *, portal: bool) -> str:
+    """Of what nobody is told. `portal`: the reader is the tenant that a tenant's silence is of."""
+    if silence.objective_id is not None:
+        return _("This objective")
+    if silence.tenant is None:
+        return _("Every objective of the platform")
+    if portal:
+        return _("Every objective of your own")
+    return _("Every objective that %(tenant)s set up itself") % {"tenant": silence.tenant.name}
 
 
 def aim_text(objective: Objective) -> str:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from core.telemetry.buckets import quantile
 from dashboard.slo_words import seconds_text, window_text
 from gateway.models import Objective
-from gateway.policies.slo import BOUNDS, HOUR, MINUTE, PAIRS, Counted, Kind, burn_down, rolling_burn
+from gateway.policies.slo import BOUNDS, HOUR, MINUTE, PAIRS, Counted, Kind, burn_down, place_of, rolling_burn
 from gateway.reads import slo
 from gateway.reads.slo import Standing
 
@@ -157,7 +157,7 @@ def heat_figure(objective: Objective, standing: Standing, span: Span) -> tuple[d
         return None, []
     place = None
     if objective.threshold_seconds is not None:
-        place = next(at for at, bound in enumerate(bounds) if abs(bound - objective.threshold_seconds) < 1e-9) + 1
+        place = place_of(kind, objective.threshold_seconds)
     first = max(0, min(filled[0], (place or filled[0] + 1) - 1) - 1)
     last = min(len(bounds), max(filled[-1], place or 0) + 1)
     rows = []
@@ -190,6 +190,7 @@ def heat_figure(objective: Objective, standing: Standing, span: Span) -> tuple[d
         "from": local(since),
         "to": local(end),
         "indicator": kind.value,
+        "days": span.by_hour,  # a time of day alone would not say which
     }
     return figure, list(reversed(rows))
 

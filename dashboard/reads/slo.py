@@ -13,12 +13,13 @@ from django.utils.translation import gettext as _
 from dashboard import slo_words
 from dashboard.charts import slo as charts
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.policies.slo import PAIRS
+from gateway.policies.slo import PAIRS, can_fire, most_burn
 from gateway.reads import slo
 from gateway.reads.slo import PairStanding, Standing
 from gateway.services.objective_alerts import is_silenced
 from gpupool.models import ModelVersion
-from tenants.models import Tenant
+
+MOST_SILENCES: Final = 20
 
 LITTLE_LEFT: Final = 0.25
 """A budget of which no more than this is left is pointed out, although it burns no faster than it may."""
@@ -118,6 +119,7 @@ class PairBars:
     standing: PairStanding
     bars: Sequence[BurnBar]
     alert: ObjectiveAlert | None
+    most: str = ""  # what a total outage burns at, where that is too little for the pair to alert
 
     @property
     def severity(self) -> str:
@@ -153,8 +155,10 @@ class Detail:
     alerts: Sequence[ObjectiveAlert]
     silences: Sequence[Silence]
     span: str
-    slow: int  # bad requests in the span
-    span_since: datetime
+    slow: int  # bad requests from `slow_since` to `slow_until`
+    slow_since: datetime
+    slow_until: datetime
+    now: datetime
 
     @property
     def objective(self) -> Objective:
@@ -238,32 +242,33 @@ def read_board(objectives: Sequence[Objective], *, now: datetime) -> Board:
     return Board(rows, states.count("page"), states.count("ticket"), slo.as_of(now))
 
 
-def read_detail(row: Row, span_name: str, *, now: datetime, tenant: Tenant | None) -> Detail:
-    """Eight queries more. `tenant`: whose page it is; None: the console's."""
+def read_detail(row: Row, span_name: str, *, now: datetime) -> Detail:
+    """Eight queries more."""
     objective, standing = row.objective, row.standing
     span = charts.SPANS[span_name]
     budget, budget_rows = charts.budget_figure(objective, standing, now=now)
     burn, burn_rows = charts.burn_figure(objective, standing, span)
     heat, heat_rows = charts.heat_figure(objective, standing, span)
-    since = standing.as_of - span.length
-    if span.by_hour:
-        spent = slo.hour_counts(objective, since=since.replace(minute=0), until=standing.as_of.replace(minute=0))
-    else:
-        spent = slo.minute_series(objective, since=since, until=standing.as_of)
+    # What the window has forgotten spent nothing of its budget.
+    until = slo.whole_hour(standing.as_of) if span.by_hour else standing.as_of
+    since = max(until - span.length, slo.window_start(objective, standing.as_of))
+    series = slo.hour_counts if span.by_hour else slo.minute_series
     return Detail(
         row=row,
         release=_release(objective.version_id),
-        pairs=[_bars(pair, row.alerts) for pair in standing.pairs],
+        pairs=[_bars(pair, row.alerts, objective.target) for pair in standing.pairs],
         figures={"budget": budget, "burn": burn, "heat": heat},
         budget_rows=budget_rows,
         burn_rows=burn_rows,
         burn_names=[line["name"] for line in burn["lines"]],
         heat_rows=heat_rows,
-        alerts=list(slo.list_alerts(tenant).filter(objective=objective)[:20]),
-        silences=[one for one in slo.list_silences(tenant, now=now)[:50] if one.objective_id in (None, objective.pk)],
+        alerts=list(slo.list_alerts().filter(objective=objective)[:20]),
+        silences=list(slo.silences_over(objective, now=now)[:MOST_SILENCES]),
         span=span_name,
-        slow=sum(one.bad for one in spent),
-        span_since=since,
+        slow=sum(one.bad for one in series(objective, since=since, until=until)),
+        slow_since=since,
+        slow_until=until,
+        now=now,
     )
 
 
@@ -286,7 +291,7 @@ def _scaled(burn: float) -> float:
     return round(100 * (log10(value) - log10(_LEAST)) / (log10(_MOST) - log10(_LEAST)), 2)
 
 
-def _bars(found: PairStanding, alerts: Sequence[ObjectiveAlert]) -> PairBars:
+def _bars(found: PairStanding, alerts: Sequence[ObjectiveAlert], target: float) -> PairBars:
     pair = found.pair
     fired = "bad" if pair.severity.value == "page" else "warn"
 
@@ -305,4 +310,5 @@ def _bars(found: PairStanding, alerts: Sequence[ObjectiveAlert]) -> PairBars:
         )
         for seconds, burn in ((pair.long_seconds, found.long), (pair.short_seconds, found.short))
     ]
-    return PairBars(found, bars, next((one for one in alerts if one.pair == pair.name), None))
+    most = "" if can_fire(pair, target) else slo_words.burn_text(most_burn(target))
+    return PairBars(found, bars, next((one for one in alerts if one.pair == pair.name), None), most)

@@ -39,6 +39,10 @@ from tenants.services.errors import InvalidInput
 _KINDS = [kind.value for kind in Kind]
 _SEVERITIES = [one.value for one in Severity]
 _STATES = [one.value for one in AlertState]
+_TARGET_HELP = (
+    "A share, e.g. 0.99. At 0.93 or less even a total outage burns too slowly for the page by 1 h & 5 m, "
+    "at 0.83 or less for any page."
+)
 
 
 class ObjectiveSerializer(serializers.ModelSerializer[Objective]):
@@ -63,7 +67,7 @@ class ObjectiveChangeSerializer(serializers.Serializer[Any]):
 
     name = serializers.CharField(required=False, max_length=120)
     kind = serializers.ChoiceField(choices=_KINDS, required=False)
-    target = serializers.FloatField(required=False, min_value=0.5, max_value=0.99999, help_text="A share, e.g. 0.99.")
+    target = serializers.FloatField(required=False, min_value=0.5, max_value=0.99999, help_text=_TARGET_HELP)
     threshold_seconds = serializers.FloatField(
         required=False,
         allow_null=True,
@@ -79,7 +83,7 @@ class ObjectiveChangeSerializer(serializers.Serializer[Any]):
 class NewTenantObjectiveSerializer(ObjectiveChangeSerializer):
     name = serializers.CharField(max_length=120)
     kind = serializers.ChoiceField(choices=_KINDS)
-    target = serializers.FloatField(min_value=0.5, max_value=0.99999, help_text="A share, e.g. 0.99.")
+    target = serializers.FloatField(min_value=0.5, max_value=0.99999, help_text=_TARGET_HELP)
 
 
 class PlatformObjectiveChangeSerializer(ObjectiveChangeSerializer):

@@ -77,6 +77,11 @@ def place_of(kind: Kind, seconds: float) -> int:
     )
 
 
+def bound_of(kind: Kind, seconds: float) -> float:
+    """The bound of the histogram that is meant, exactly: 0.30000000000000004 is 0.3. Raises BadThreshold."""
+    return BOUNDS[kind][place_of(kind, seconds) - 1]
+
+
 @dataclass(frozen=True, slots=True)
 class Counted:
     """Requests of some time, and how many of them were good."""
@@ -110,6 +115,16 @@ def is_burning(long: float | None, short: float | None, threshold: float) -> boo
     if long is None:
         return None
     return long > threshold and short is not None and short > threshold
+
+
+def most_burn(target: float) -> float:
+    """The burn rate when every request is bad: nothing burns faster."""
+    return 1 / (1 - target)
+
+
+def can_fire(pair: Pair, target: float) -> bool:
+    """Whether the pair can alert at all: 14.4 cannot be reached at a target of 0.93, 6 cannot at 0.83."""
+    return is_burning(most_burn(target), most_burn(target), pair.burn) is True
 
 
 @dataclass(frozen=True, slots=True)

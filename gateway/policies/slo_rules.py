@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.policies.slo import DAY, HOUR, MINUTE, PAIRS, WINDOWS, Kind
+from gateway.policies.slo import DAY, HOUR, MINUTE, PAIRS, WINDOWS, Kind, bound_of
 
 _HISTOGRAMS: Final = {
     Kind.TTFT: "gen_ai_server_time_to_first_token_seconds",
@@ -87,7 +87,7 @@ def bad_and_total(one: RuleObjective, window: str) -> tuple[str, str]:
     assert one.threshold_seconds is not None
     metric = _HISTOGRAMS[one.kind]
     total = increase(f"{metric}_count")
-    within = increase(f"{metric}_bucket", f'le="{float(one.threshold_seconds)!r}"')
+    within = increase(f"{metric}_bucket", f'le="{bound_of(one.kind, one.threshold_seconds)!r}"')
     return f"{total} - {within}", total
 
 

@@ -68,7 +68,7 @@ class Standing:
     @property
     def burn(self) -> float | None:
         """Of the last hour, or of the last six where that had no requests."""
-        return self.burns[HOUR] if self.burns[HOUR] is not None else self.burns[_SIX_HOURS]
+        return _pace(self.burns)
 
 
 def as_of(now: datetime) -> datetime:
@@ -103,6 +103,22 @@ def list_silences(tenant: Tenant | None = None, *, now: datetime | None = None) 
     return rows if now is None else rows.filter(ends_at__gt=now)
 
 
+def holds(silence: Silence, objective: Objective) -> bool:
+    """Whether this silence is over that objective: of whoever set it up, and of it or of all that are theirs."""
+    return silence.tenant_id == _owner_id(objective) and silence.objective_id in (None, objective.pk)
+
+
+def silences_over(objective: Objective, *, now: datetime) -> "QuerySet[Silence]":
+    """Those over it that hold now or later, newest first: as `holds` says."""
+    of_it = Q(objective=None) | Q(objective=objective)
+    return list_silences(now=now).filter(of_it & Q(tenant_id=_owner_id(objective)))
+
+
+def _owner_id(objective: Objective) -> UUID | None:
+    """The tenant whose silences hold its alerts back; None for the platform's."""
+    return objective.tenant_id if objective.tenants_own else None
+
+
 def open_alerts(objectives: Sequence[Objective]) -> dict[UUID, list[ObjectiveAlert]]:
     """By objective, in the order of PAIRS: pages first."""
     order = {pair.name: place for place, pair in enumerate(PAIRS)}
@@ -134,7 +150,7 @@ def read_standings(objectives: Sequence[Objective], *, now: datetime) -> dict[UU
     this_hour, edge = whole_hour(end), end - timedelta(seconds=_THREE_DAYS)
     first_hour = edge if edge == whole_hour(edge) else whole_hour(edge) + timedelta(hours=1)
     ids = [one.pk for one in objectives]
-    sinces = {one.pk: _window_start(one, end) for one in objectives}
+    sinces = {one.pk: window_start(one, end) for one in objectives}
     days: dict[UUID, tuple[datetime | None, Counted, Counted]] = {}
     with connection.cursor() as cursor:
         told: dict[str, Any] = {
@@ -156,7 +172,8 @@ def read_standings(objectives: Sequence[Objective], *, now: datetime) -> dict[UU
     }
 
 
-def _window_start(objective: Objective, end: datetime) -> datetime:
+def window_start(objective: Objective, end: datetime) -> datetime:
+    """Where the window that ends at `end` begins: on a whole hour."""
     return whole_hour(end - timedelta(days=objective.window_days))
 
 
@@ -224,8 +241,6 @@ def _standing(
         )
         for pair in PAIRS
     ]
-    seconds = objective.window_days * DAY
-    pace = burns[HOUR] if burns[HOUR] is not None else burns[_SIX_HOURS]
     return Standing(
         end,
         window,
@@ -234,15 +249,19 @@ def _standing(
         counts,
         burns,
         pairs,
-        exhaustion(budget, pace, window_seconds=seconds),
+        exhaustion(budget, _pace(burns), window_seconds=objective.window_days * DAY),
         spark,
     )
+
+
+def _pace(burns: Mapping[int, float | None]) -> float | None:
+    return burns[HOUR] if burns[HOUR] is not None else burns[_SIX_HOURS]
 
 
 def hour_series(objective: Objective, *, now: datetime) -> tuple[datetime, list[Counted]]:
     """The whole window by the hour, the running one as far as whole minutes go; and its first hour. Two queries."""
     end = as_of(now)
-    since, this_hour = _window_start(objective, end), whole_hour(end)
+    since, this_hour = window_start(objective, end), whole_hour(end)
     series = [Counted()] * (int((this_hour - since).total_seconds() // HOUR) + 1)
     rows = ObjectiveHour.objects.filter(objective=objective, hour__gte=since, hour__lt=this_hour)
     for hour, total, good in rows.values_list("hour", "total", "good"):

@@ -5,7 +5,7 @@ that a tenant set up for itself that tenant alone. Each telling has a key of its
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo import Pair
 from gateway.policies.slo_alerts import Alert, AlertState, NotAllowed, Severity, Step, moved, step
-from gateway.reads.slo import PairStanding, Standing, read_standings
+from gateway.reads.slo import PairStanding, Standing, holds, read_standings
 from gateway.services.objective_tallies import tally_objectives
 from tenants.actor import SYSTEM, Actor
 from tenants.models import Tenant, User
@@ -23,7 +23,7 @@ from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.notices import raise_notice
 
-LONGEST_SILENCE_DAYS: Final = 30
+LONGEST_SILENCE: Final = timedelta(days=30)
 _LOCK: Final = 6_103_515_625  # of this look, in the database: whoever comes second lets the first one do it
 
 
@@ -54,7 +54,7 @@ def evaluate_objectives(*, now: datetime) -> int:
 
 def is_silenced(objective: Objective, silences: Sequence[Silence]) -> bool:
     """Whether any of those, that hold now, holds its alerts back."""
-    return any(_holds(silence, objective) for silence in silences)
+    return any(holds(silence, objective) for silence in silences)
 
 
 @transaction.atomic
@@ -102,8 +102,8 @@ def create_silence(
         raise InvalidInput("reason", "Say why nobody is to be told.")
     if ends_at <= max(begins, now):
         raise InvalidInput("ends_at", "A silence ends later than it begins, and not in the past.")
-    if (ends_at - begins).days >= LONGEST_SILENCE_DAYS:
-        raise InvalidInput("ends_at", f"A silence lasts {LONGEST_SILENCE_DAYS} days at most.")
+    if ends_at - begins > LONGEST_SILENCE:
+        raise InvalidInput("ends_at", f"A silence lasts {LONGEST_SILENCE.days} days at most.")
     owner = objective.tenant_id if objective is not None and objective.tenants_own else None
     if objective is not None and owner != (tenant.pk if tenant is not None else None):
         raise InvalidInput("objective", "This objective is not theirs who would silence it.")
@@ -144,11 +144,6 @@ def end_silence(silence_id: UUID, *, actor: Actor, now: datetime) -> Silence:
 def person_of(actor: Actor) -> User | None:
     """Whom a row names as having done it; None where that is no person."""
     return User.objects.filter(pk=actor.id).first() if actor.kind == "user" and actor.id is not None else None
-
-
-def _holds(silence: Silence, objective: Objective) -> bool:
-    owner = objective.tenant_id if objective.tenants_own else None
-    return silence.tenant_id == owner and silence.objective_id in (None, objective.pk)
 
 
 def _look(

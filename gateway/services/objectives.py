@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db import transaction
 
 from gateway.models import Objective
-from gateway.policies.slo import MOST_WINDOW_DAYS, BadThreshold, Kind, place_of, presets
+from gateway.policies.slo import MOST_WINDOW_DAYS, BadThreshold, Kind, bound_of, presets
 from gateway.services.objective_alerts import end_alerts, person_of
 from gateway.services.objective_tallies import forget_tallies
 from tenants.actor import Actor
@@ -141,6 +141,7 @@ def create_tier_objectives(*, actor: Actor) -> list[Objective]:
 
 
 def _check(objective: Objective) -> None:
+    """Raises InvalidInput naming the field."""
     if not objective.name:
         raise InvalidInput("name", "An objective needs a name.")
     if objective.kind not in {kind.value for kind in Kind}:
@@ -161,7 +162,8 @@ def _check(objective: Objective) -> None:
     if objective.threshold_seconds is None:
         raise InvalidInput("threshold_seconds", "Say within how many seconds a request is good.")
     try:
-        place_of(kind, objective.threshold_seconds)
+        # Kept as the histogram has it: Prometheus finds a bucket by the very digits of its bound.
+        objective.threshold_seconds = bound_of(kind, objective.threshold_seconds)
     except BadThreshold as error:
         raise InvalidInput("threshold_seconds", str(error)) from error
 

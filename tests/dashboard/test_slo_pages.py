@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.test import Client
@@ -11,7 +12,8 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.policies.attention import Kind
 from dashboard.reads.attention import find_all
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.services.objective_alerts import evaluate_objectives
+from gateway.services.objective_alerts import create_silence, evaluate_objectives
+from tenants.actor import SYSTEM
 from tenants.models import Tenant, TenantRole
 from tests.dashboard.people import person, tenant
 from tests.gateway.slo_rows import traffic, ttft_objective
@@ -130,6 +132,57 @@ def test_alerts_are_acknowledged_and_silenced_on_the_page(operator: Client, acme
     assert silence.ends_at <= timezone.now()
 
 
+def test_silences_are_shown_on_what_they_are_over_and_say_whose_they_are(
+    as_person: Callable[[str], Client], acme: Tenant
+) -> None:
+    person("olga", platform_role="operator")
+    promised = ttft_objective(tenant=acme, name="promised")
+    own = ttft_objective(tenant=acme, tenants_own=True, name="own")
+    until = timezone.now() + timedelta(hours=2)
+    create_silence(tenant=acme, ends_at=until, reason="acme moves", actor=SYSTEM, now=timezone.now())
+    create_silence(ends_at=until, reason="our load test", actor=SYSTEM, now=timezone.now())
+    create_silence(
+        objective=own, tenant=acme, starts_at=timezone.now() + timedelta(hours=1), ends_at=until, reason="later",
+        actor=SYSTEM, now=timezone.now(),
+    )  # fmt: skip
+
+    def text(name: str, address: str) -> str:
+        return as_person(name).get(address).content.decode()
+
+    console = text("olga", f"/console/slo/{promised.pk}/")
+    assert "Every objective of the platform is silenced until" in console
+    assert "our load test" in console
+    assert "acme moves" not in console
+    console = text("olga", f"/console/slo/{own.pk}/")
+    assert f"Every objective that {acme.name} set up itself is silenced until" in console
+    assert "This objective is silenced from" in console
+    assert "our load test" not in console
+    portal = text("ada", f"/t/acme/slo/{own.pk}/")
+    assert "Every objective of your own is silenced until" in portal
+    assert portal.count("End the silence") == 2
+    portal = text("ada", f"/t/acme/slo/{promised.pk}/")
+    assert "Every objective of the platform is silenced until" in portal
+    for hidden in ("our load test", "acme moves", "End the silence"):
+        assert hidden not in portal
+
+
+def test_pairs_that_no_outage_can_reach_are_said(operator: Client) -> None:
+    lax, strict = ttft_objective(target=0.9), ttft_objective()
+    said = "never at this target: a total outage burns at 10.0×"
+    assert operator.get(f"/console/slo/{lax.pk}/").content.decode().count(said) == 1
+    assert "never at this target" not in operator.get(f"/console/slo/{strict.pk}/").content.decode()
+
+
+def test_a_threshold_a_hair_off_its_bound_is_that_bound_and_drawn(operator: Client, acme: Tenant) -> None:
+    burn(acme)
+    objective = ttft_objective(threshold_seconds=0.1 + 0.2)
+    assert objective.threshold_seconds == 0.3
+    Objective.objects.update(threshold_seconds=20.00000001)  # as rows from before may be
+    evaluate_objectives(now=timezone.now())
+    heat = operator.get(f"/console/slo/{objective.pk}/").context["detail"].figures["heat"]
+    assert heat["ticks"][heat["threshold"] - 1]["text"] == "20 s"
+
+
 WRITES = ["new/", "silence/", "tiers/", "{o}/edit/", "{o}/delete/", "{o}/silence/", "alerts/{a}/acknowledge/"]
 
 
@@ -205,6 +258,20 @@ def test_the_link_leads_to_the_requests_that_spent_the_budget(operator: Client, 
     assert "min_ttft_ms=800" in address
     assert "tenant=acme" in address
     assert operator.get(address).status_code == 200
+    spans = {}
+    for span in ("1h", "30d"):
+        response = operator.get(f"/console/slo/{slow.pk}/?range={span}&zone=Europe/Berlin")
+        asked = parse_qs(urlsplit(response.context["slow_url"]).query)
+        detail = response.context["detail"]
+        spans[span] = [datetime.fromisoformat(asked[name][0]) for name in ("from", "to")]
+        assert spans[span] == [detail.slow_since, detail.slow_until]
+        assert detail.slow == 5 * sum(
+            spans[span][0] <= now() - timedelta(minutes=back) < spans[span][1] for back in range(1, 121)
+        )
+    assert spans["30d"][1].minute == 0
+    Objective.objects.filter(pk=slow.pk).update(window_days=1)
+    detail = operator.get(f"/console/slo/{slow.pk}/?range=30d").context["detail"]
+    assert detail.slow_since >= now() - timedelta(days=1, hours=1)
     assert "outcome=" in operator.get(f"/console/slo/{failed.pk}/").context["slow_url"]
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard.access import console_page
 from dashboard.console_rights import allowed, require
 from dashboard.reads.slo import versions_of
-from dashboard.refusals import tried
+from dashboard.refusals import said, tried
 from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
 from dashboard.slo_pages import Place, board_context, releases
@@ -131,7 +131,7 @@ def unsilence(request: HttpRequest, silence_id: UUID) -> HttpResponse:
     except Silence.DoesNotExist as error:
         raise Http404 from error
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
         return leave(request, HERE.url())
     return leave(request, HERE.url() if ended.objective_id is None else HERE.url("objective", ended.objective_id))
 
@@ -147,7 +147,7 @@ def acknowledge(request: HttpRequest, alert_id: UUID) -> HttpResponse:
         acknowledge_alert(alert.pk, actor=actor, now=timezone.now())
         messages.success(request, _("The alert is yours: it is not told again, and ends when the burning does."))
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
     return leave(request, HERE.url("objective", alert.objective_id))
 
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard.access import PortalAccess, portal_page
-from dashboard.refusals import tried
+from dashboard.refusals import said, tried
 from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
 from dashboard.slo_pages import Place, board_context
@@ -112,7 +112,7 @@ def unsilence(request: HttpRequest, access: PortalAccess, silence_id: UUID) -> H
         end_silence(found.pk, actor=actor, now=timezone.now())
         messages.success(request, _("The silence is over: what still burns is told of now."))
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
     return leave(request, place.url() if found.objective_id is None else place.url("objective", found.objective_id))
 
 
@@ -127,7 +127,7 @@ def acknowledge(request: HttpRequest, access: PortalAccess, alert_id: UUID) -> H
         acknowledge_alert(alert.pk, actor=actor, now=timezone.now())
         messages.success(request, _("The alert is yours: it is not told again, and ends when the burning does."))
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
     return leave(request, place.url("objective", alert.objective_id))
 
 

@@ -73,7 +73,7 @@ export function drawHeat(figure) {
       customdata: figure.z.map((row, place) => row.map((value) => [value, figure.buckets[place]])),
       colorscale: scale.map((colour, place) => [place / 3, colour]),
       showscale: false, hoverongaps: false, xgap: 0, ygap: 0.5,
-      hovertemplate: "%{x|%H:%M} · %{customdata[1]}<br>%{customdata[0]:,}<extra></extra>",
+      hovertemplate: `%{x|${figure.days ? "%Y-%m-%d " : ""}%H:%M} · %{customdata[1]}<br>%{customdata[0]:,}<extra></extra>`,
     },
     curve(figure, "p50", token("--slo-median"), 1.4),
     curve(figure, "p99", token("--gh-bad"), 2),

@@ -11,11 +11,14 @@ from gateway.policies.slo import (
     BadThreshold,
     Counted,
     Kind,
+    bound_of,
     budget_of,
     burn_down,
     burn_rate,
+    can_fire,
     exhaustion,
     is_burning,
+    most_burn,
     place_of,
     presets,
     rolling_burn,
@@ -83,6 +86,26 @@ def test_another_threshold_names_its_neighbours() -> None:
         place_of(Kind.TTFT, 0.7)
     with pytest.raises(BadThreshold, match=r"Take 60 s\.$"):
         place_of(Kind.TTFT, 100)
+
+
+@pytest.mark.parametrize(("said", "meant"), [(0.1 + 0.2, 0.3), (20.00000001, 20.0), (0.3, 0.3)])
+def test_a_threshold_that_is_a_bound_but_for_its_last_digits_is_that_bound(said: float, meant: float) -> None:
+    assert bound_of(Kind.TTFT, said) == meant
+
+
+@pytest.mark.parametrize(
+    ("target", "fires"),
+    [
+        (0.99, [True, True, True]),
+        (0.94, [True, True, True]),
+        (0.93, [False, True, True]),
+        (0.83, [False, False, True]),
+        (0.5, [False, False, True]),
+    ],
+)
+def test_a_pair_that_no_outage_reaches_cannot_fire(target: float, fires: list[bool]) -> None:
+    assert [can_fire(pair, target) for pair in PAIRS] == fires
+    assert burn_rate(Counted(100, 0), target) == most_burn(target)
 
 
 @pytest.mark.shows("R146")

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from pytest_django import Settings
 
 from gateway.models import ObjectiveAlert, Silence
+from gateway.reads.slo import silences_over
 from gateway.services.objective_alerts import (
     acknowledge_alert,
     create_silence,
     end_silence,
     evaluate_objectives,
+    is_silenced,
 )
 from gateway.services.objectives import change_objective, delete_objective
 from tenants.actor import SYSTEM, user_actor
@@ -145,6 +148,31 @@ def test_a_silence_says_why_and_ends(values: dict[str, object], field: str) -> N
         create_silence(**(told | values))  # type: ignore[arg-type]  # each case breaks one
     assert refused.value.field == field
     assert not Silence.objects.exists()
+
+
+def test_a_silence_lasts_thirty_days_at_most() -> None:
+    silence = create_silence(reason="x", ends_at=NOW + timedelta(days=30), actor=SYSTEM, now=NOW)
+    assert silence.ends_at == NOW + timedelta(days=30)
+
+
+def test_what_is_shown_over_an_objective_is_what_holds_its_alerts_back(acme: Tenant) -> None:
+    other = create_tenant(slug="other", name="Other", actor=SYSTEM)
+    objectives = [
+        ttft_objective(),
+        ttft_objective(tenant=acme),
+        ttft_objective(tenant=acme, tenants_own=True),
+        ttft_objective(tenant=other, tenants_own=True),
+    ]
+    until = NOW + timedelta(hours=1)
+    told: list[dict[str, Any]] = [
+        {}, {"tenant": acme}, {"objective": objectives[0]}, {"objective": objectives[2], "tenant": acme},
+    ]  # fmt: skip
+    silences = [create_silence(**scope, ends_at=until, reason="x", actor=SYSTEM, now=NOW) for scope in told]
+    for objective in objectives:
+        shown = {one.pk for one in silences_over(objective, now=NOW)}
+        assert shown == {one.pk for one in silences if is_silenced(objective, [one])}
+    assert [silences_over(one, now=NOW).count() for one in objectives] == [2, 1, 2, 0]
+    assert not silences_over(objectives[0], now=until).exists()
 
 
 def test_without_traffic_nothing_begins_and_nothing_ends(acme: Tenant) -> None:
