@@ -72,10 +72,10 @@ def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_
     gpus = Device.objects.filter(kind="gpu")
     assert [(gpu.simulated, gpu.tags) for gpu in gpus] == [(True, ["H100-80GB", "H100"])] * 4
     assert Device.objects.filter(kind="cpu", simulated=True).count() == 2
-    wait_until(lambda: memory_parts().get("weights") == 12 * 1024, "the GPU tells that the instance has loaded")
-    parts = memory_parts()
-    assert list(parts) == ["weights", "kv_used", "kv_free", "activations", "unused"]
-    assert sum(parts.values()) == 20 * 1024
+    parts = ["weights", "kv_used", "kv_free", "activations", "unused"]
+    wait_until(lambda: list(memory_parts()) == parts, "the engine tells its parts, and the GPU its processes")
+    assert memory_parts()["weights"] == 12 * 1024
+    assert sum(memory_parts().values()) == 20 * 1024
     wait_until(MemoryFrame.objects.exists, "the controller records the memory")
 
     with httpx.Client(
