@@ -12,8 +12,9 @@ from core.telemetry import buckets
 from tenants.models import LatencyHour, LatencyMinute, ModelLatencyHour, ModelLatencyMinute
 from tenants.models.latency import COUNTS, HISTOGRAMS
 
-_MINUTES_SURE: Final = timedelta(days=60)
-"""So long the sums by the minute are there for certain; what begins or ends before is summed in whole hours."""
+_MINUTES_SURE: Final = timedelta(days=30)
+"""So long the sums by the minute are there for certain: GATEHOUSE_MINUTES_KEPT_DAYS is 31 at least. What begins or ends
+before is summed in whole hours."""
 
 
 @dataclass(frozen=True, slots=True)

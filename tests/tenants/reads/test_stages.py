@@ -1,5 +1,6 @@
 """Where time went, by stage: quantiles of each model, and the slowest percent beside all."""
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -7,9 +8,11 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from config.house_settings import HouseSettings
 from core.ids import uuid7_from
 from tenants.reads.latency import all_models, busiest_tenants, latency_by_model
 from tenants.reads.stages import STAGES, latency_flame, stage_table
+from tenants.services.latency import prune_latency
 from tenants.services.ledger import record_usage
 from tenants.usage import UsageRow
 from tests.tenants.usage_rows import TENANT, usage_row
@@ -94,3 +97,12 @@ def test_counts_and_quantiles_of_models_come_from_the_histograms() -> None:
     whole = all_models([tiny, other])
     assert (whole.requests, whole.failures, sum(whole.ttft)) == (13, 3, 13)
     assert busiest_tenants(until=SPAN["until"], most=1) == [(TENANT, 10)]
+
+
+def test_what_the_shortest_keeping_of_minutes_has_pruned_is_summed_in_whole_hours() -> None:
+    then = (timezone.now() - timedelta(days=45)).replace(minute=0, second=0, microsecond=0)
+    record_usage([_row((then - DAY).total_seconds() + 60 * minute) for minute in (10, 40)])
+    least = next(one for one in fields(HouseSettings) if one.name == "minutes_kept_days").metadata["minimum"]
+    prune_latency(now=timezone.now(), minutes_kept=timedelta(days=least))
+    since, until = then + timedelta(minutes=20), then + timedelta(hours=2)
+    assert [one.requests for one in latency_by_model(since=since, until=until)] == [2]
