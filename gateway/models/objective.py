@@ -100,7 +100,7 @@ class ObjectiveHour(Tally):
 class ObjectiveAlert(TimeOrderedModel):
     """A pair of windows of one objective burns too fast. One is open at most for each pair.
 
-    `told_at` is empty while nobody was told: a silence held it back.
+    `told_at` is empty while nobody was told or is to be told anew: a silence held it back.
     """
 
     objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="alerts")

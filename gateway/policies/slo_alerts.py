@@ -46,12 +46,17 @@ def moved(state: AlertState, to: AlertState) -> AlertState:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert as it stands; `calm_since` and `told_at` are None where that has not happened."""
+    """One alert as it stands; `calm_since` and `told_at` are None where that has not happened.
+
+    A silence over an alert that fires forgets `told_at`, so that it is told as the silence ends; `told`, whether
+    anybody ever was, stays.
+    """
 
     severity: Severity
     state: AlertState = AlertState.FIRING
     calm_since: float | None = None
     told_at: float | None = None
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def step(alert: Alert | None, *, burns: bool | None, severity: Severity, silence
     if alert is None:
         if not burns:
             return Step(None)
-        return Step(Alert(severity, told_at=None if silenced else now), tell=not silenced)
+        return Step(Alert(severity, told_at=None if silenced else now, told=not silenced), tell=not silenced)
     if burns is None:
         return Step(alert)
     if not burns:
@@ -81,10 +86,12 @@ def step(alert: Alert | None, *, burns: bool | None, severity: Severity, silence
             return Step(replace(alert, calm_since=since))
         ended = replace(alert, state=moved(alert.state, AlertState.RESOLVED), calm_since=since)
         # Who was told that it burns is told that it does not, unless they want no word of it.
-        return Step(ended, tell=alert.told_at is not None and not silenced, over=True)
+        return Step(ended, tell=alert.told and not silenced, over=True)
     burning = replace(alert, calm_since=None)
-    if silenced or alert.state is not AlertState.FIRING:
+    if alert.state is not AlertState.FIRING:
         return Step(burning)
+    if silenced:
+        return Step(replace(burning, told_at=None))
     if alert.told_at is None or now - alert.told_at >= REPEAT_SECONDS[alert.severity]:
-        return Step(replace(burning, told_at=now), tell=True)
+        return Step(replace(burning, told_at=now, told=True), tell=True)
     return Step(burning)

@@ -185,6 +185,7 @@ def _alert(row: ObjectiveAlert) -> Alert:
         AlertState(row.state),
         calm_since=row.calm_since.timestamp() if row.calm_since else None,
         told_at=row.told_at.timestamp() if row.told_at else None,
+        told=row.told > 0,
     )
 
 

@@ -1,5 +1,7 @@
 """The life of an alert, as a table and as any sequence of looks."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from gateway.policies.slo_alerts import (
     AlertState,
     NotAllowed,
     Severity,
+    Step,
     moved,
     step,
 )
@@ -51,6 +54,21 @@ def test_a_moment_below_the_threshold_ends_nothing() -> None:
     assert again.alert.calm_since is None
 
 
+def test_what_was_told_before_a_silence_and_still_burns_after_it_is_told_then() -> None:
+    def look(alert: Alert | None, *, silenced: bool, now: float, burns: bool = True) -> Step:
+        return step(alert, burns=burns, severity=Severity.PAGE, silenced=silenced, now=now)
+
+    told = look(None, silenced=False, now=0)
+    quiet = look(told.alert, silenced=True, now=60)
+    assert (told.tell, quiet.tell) == (True, False)
+    assert look(quiet.alert, silenced=False, now=120).tell
+    calm = look(quiet.alert, silenced=False, now=120, burns=False)
+    assert look(calm.alert, silenced=False, now=120 + CALM_SECONDS, burns=False).tell  # they know of it
+    assert quiet.alert is not None
+    theirs = look(replace(quiet.alert, state=S.ACKNOWLEDGED), silenced=False, now=120)
+    assert not theirs.tell
+
+
 looks = st.lists(
     st.tuples(st.sampled_from([True, False, None]), st.booleans(), st.booleans(), st.integers(1, 4_000)), max_size=60
 )
@@ -63,7 +81,7 @@ def test_any_course_keeps_to_the_rules(course: list[tuple[bool | None, bool, boo
     for burns, silenced, acknowledge, seconds in course:
         now += seconds
         if acknowledge and alert is not None and alert.state is S.FIRING:
-            alert = Alert(alert.severity, S.ACKNOWLEDGED, alert.calm_since, alert.told_at)
+            alert = replace(alert, state=S.ACKNOWLEDGED)
         before = alert
         found = step(before, burns=burns, severity=Severity.PAGE, silenced=silenced, now=now)
         if silenced:
@@ -77,7 +95,7 @@ def test_any_course_keeps_to_the_rules(course: list[tuple[bool | None, bool, boo
             assert found.alert is not None
             assert found.alert.calm_since is not None
             assert now - found.alert.calm_since >= CALM_SECONDS
-            assert not found.tell or before.told_at is not None
+            assert found.tell == (before.told and not silenced)
         elif before.state is S.ACKNOWLEDGED:
             assert not found.tell
         if found.tell and not found.over:

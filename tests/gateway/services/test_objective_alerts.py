@@ -124,6 +124,18 @@ def test_a_silence_holds_back_and_what_still_burns_is_told_after_it(acme: Tenant
         end_silence(silence.pk, actor=SYSTEM, now=NOW + timedelta(minutes=3))
 
 
+def test_what_was_told_before_a_silence_is_told_again_after_it(acme: Tenant) -> None:
+    burn(acme, until=NOW + timedelta(hours=1), hours=2)
+    ttft_objective()
+    assert evaluate_objectives(now=NOW) == 3
+    create_silence(ends_at=NOW + timedelta(minutes=5), reason="x", actor=SYSTEM, now=NOW + timedelta(minutes=1))
+    assert evaluate_objectives(now=NOW + timedelta(minutes=2)) == 0
+    assert evaluate_objectives(now=NOW + timedelta(minutes=6)) == 3
+    assert evaluate_objectives(now=NOW + timedelta(minutes=7)) == 0
+    assert set(ObjectiveAlert.objects.values_list("told", flat=True)) == {2}
+    assert Notice.objects.count() == 6
+
+
 def test_silences_are_of_whoever_set_the_objective_up(acme: Tenant) -> None:
     ours = ttft_objective(tenant=acme)
     theirs = ttft_objective(tenant=acme, tenants_own=True)
