@@ -24,6 +24,18 @@ ROOT = Path(__file__).parents[2]
 MESSAGES = Path(settings.LOCALE_PATHS[0]) / "zh_Hans" / "LC_MESSAGES"
 _FIELD = re.compile(r'^(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)? ?(".*")$')
 _PLACE = re.compile(r"%\(\w+\)s|%s|%d")
+_HALF_WIDTH = re.compile(r"[\u4e00-\u9fff] ?[,;:?]|[,;:?] ?[\u4e00-\u9fff]")
+_OTHER_WORDS = {
+    "词元": "token",
+    "首个令牌": "token",
+    "输入令牌": "token",
+    "输出令牌": "token",
+    "操作员": "平台管理员",
+    "运维": "平台管理员",
+    "超级管理员": "平台超级用户",
+    "你": "您",
+}
+"""Words that the glossary has others for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,17 @@ def test_translations_keep_their_places() -> None:
         # Chinese has one form for all numbers: that of the plural.
         said = entry.plural or entry.text
         assert set(_PLACE.findall(entry.translation)) == set(_PLACE.findall(said)), entry.text
+
+
+def test_chinese_sentences_have_chinese_marks() -> None:
+    found = [entry.translation for entry in entries(MESSAGES / "django.po") if _HALF_WIDTH.search(entry.translation)]
+    assert found == [], "full-width commas, semicolons, colons and question marks stand beside Chinese characters"
+
+
+@pytest.mark.parametrize(("other", "word"), _OTHER_WORDS.items())
+def test_a_term_has_one_word(other: str, word: str) -> None:
+    found = [entry.translation for entry in entries(MESSAGES / "django.po") if other in entry.translation]
+    assert found == [], f"dashboard/locale/README.md says {word}"
 
 
 def test_compiled_catalogue_is_fresh() -> None:
