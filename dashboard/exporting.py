@@ -1,4 +1,7 @@
-"""Writes the exports that people asked for, one after the other."""
+"""Writes the exports that people asked for, one at a time in the whole installation.
+
+The threads that could write another one carry alerts and webhooks, too, which are of no use once they are late.
+"""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -7,12 +10,20 @@ from uuid import UUID
 
 import structlog
 from django.core.exceptions import PermissionDenied
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.http import Http404
+from psycopg.errors import QueryCanceled
 
 from core.refusals import Conflict
-from dashboard.models import Export, ExportPart, ExportState
-from dashboard.services.exports import claim_export, fail_export, write_export
+from dashboard.models import Export, ExportPart
+from dashboard.services.exports import (
+    TOO_LONG,
+    claim_export,
+    fail_export,
+    lock_exports,
+    unclaim_export,
+    write_export,
+)
 from dashboard.tables.worker import read_table
 
 STATEMENT_TIMEOUT_MS: Final = 240_000
@@ -21,25 +32,31 @@ STATEMENT_TIMEOUT_MS: Final = 240_000
 log = structlog.get_logger(__name__)
 
 
-def write_waiting_exports() -> int:
-    """All that wait now, oldest first; returns how many were claimed."""
-    done = 0
-    for export_id in Export.objects.filter(state=ExportState.WAITING).order_by("pk").values_list("pk", flat=True)[:20]:
-        export = claim_export(export_id)
-        if export is not None:
-            done += 1
-            _write(export)
-    return done
+def write_next_export() -> int:
+    """The one that waits longest, unless one is being written; returns how many were claimed."""
+    export = claim_export()
+    if export is None:
+        return 0
+    _write(export)
+    return 1
 
 
 def _write(export: Export) -> None:
     person = export.person
 
     def keep(lines: Iterable[str]) -> None:
-        write_export(export.pk, lines)
+        try:
+            write_export(export.pk, lines)
+        except OperationalError as error:  # the page around it would take this for its own
+            if isinstance(error.__cause__, QueryCanceled):
+                raise Conflict(TOO_LONG) from error
+            raise
 
     try:
-        with transaction.atomic():  # a cursor on the server, and one moment of all its rows
+        with transaction.atomic():  # a cursor on the server, one moment of all its rows, and the lock
+            if not lock_exports():  # lost since the claim, which had to be seen before
+                unclaim_export(export.pk)
+                return
             with connection.cursor() as cursor:
                 cursor.execute(f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS}")
             if not person.is_active:

@@ -3,14 +3,14 @@
 from celery import shared_task
 from django.utils import timezone
 
-from dashboard.exporting import write_waiting_exports
+from dashboard.exporting import write_next_export
 from dashboard.services.exports import prune_exports as prune
 
 
 @shared_task(name="dashboard.tasks.write_exports")
 def write_exports() -> int:
-    """Write the exports that people wait for; returns how many."""
-    return write_waiting_exports()
+    """Write the export that has waited longest; returns how many."""
+    return write_next_export()
 
 
 @shared_task(name="dashboard.tasks.prune_exports")

@@ -29,6 +29,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "dashboard.services.exports.claim_export": _QUEUE,
     "dashboard.services.exports.fail_export": _QUEUE,
     "dashboard.services.exports.prune_exports": _AGE,
+    "dashboard.services.exports.unclaim_export": _QUEUE,
     "dashboard.services.exports.write_export": _QUEUE,
     "gateway.services.conversation_store.put_conversation": "what applications store themselves, by their requests",
     "gateway.services.drain.recover": _LEDGER,
