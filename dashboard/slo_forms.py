@@ -6,6 +6,7 @@ from typing import Any, Final
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from dashboard.labels import SLA_TIERS
 from dashboard.slo_words import KINDS, seconds_text
@@ -55,7 +56,7 @@ class ObjectiveForm(forms.Form):
         help_text=_("As requests name it; empty for all."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
-    version_id = forms.ChoiceField(label=_("Release"), required=False)
+    version_id = forms.ChoiceField(label=pgettext_lazy("objective", "Release"), required=False)
     tenant = forms.CharField(
         label=_("Tenant"),
         required=False,

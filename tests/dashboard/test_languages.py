@@ -12,10 +12,12 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.test import Client
+from django.utils.translation import gettext as translated
 from django.utils.translation import override
 from pytest_django import Settings
 
 from dashboard import labels
+from dashboard.slo_forms import ObjectiveForm
 from gpupool.models import InstanceState, NodeState
 from tenants.models import PlatformRole, SlaTier, TenantRole, TenantState
 from tests.dashboard.people import person
@@ -148,3 +150,8 @@ def test_error_pages_speak_the_language_too(client: Client, db: None, status: in
     response = client.get(path)
     assert response.status_code == status
     assert "返回首页" in response.content.decode()
+
+
+def test_the_release_of_an_objective_is_not_the_verb() -> None:
+    with override("zh-hans"):
+        assert str(ObjectiveForm(releases=[]).fields["version_id"].label) != translated("Release")
