@@ -1,8 +1,12 @@
 """Waiting for something real to happen, with a deadline."""
 
+import contextlib
+import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any
 
 import psutil
 
@@ -16,6 +20,18 @@ def wait_until(condition: Callable[[], bool], what: str, *, deadline_seconds: fl
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(_POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def killed_when_silent(process: "subprocess.Popen[Any]", *, seconds: float = 60.0) -> Iterator[None]:
+    """Whoever reads what a child says meets its end, not silence for ever."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def stay_within_a_day(zone: tzinfo = UTC, *, seconds: float = 90.0) -> None:

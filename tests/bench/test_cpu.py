@@ -11,6 +11,7 @@ if not Path("/proc/self/stat").exists():
     pytest.skip("needs /proc", allow_module_level=True)
 
 from bench.cpu import cpu_seconds, process_tree, rss_bytes
+from tests.waiting import killed_when_silent
 
 _SPIN = "import time\nwhile time.process_time() < 0.2: pass\n"
 _SPIN_AND_STAY = _SPIN + "print(1, flush=True)\ninput()\n"
@@ -28,7 +29,8 @@ def test_children_count_living_or_ended() -> None:
         [sys.executable, "-c", _PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "1\n"  # the living child has spent its time, the other has ended
+    with killed_when_silent(process):
+        assert process.stdout.readline() == "1\n"  # the living child has spent its time, the other has ended
     assert len(process_tree(process.pid)) == 2
     assert cpu_seconds(process.pid) >= 0.38
     assert rss_bytes(process.pid) > 1_000_000

@@ -21,7 +21,7 @@ from core.embedded.process import (
     spawn,
     stop,
 )
-from tests.waiting import is_gone, wait_until
+from tests.waiting import is_gone, killed_when_silent, wait_until
 
 DEADLINE_SECONDS = 10.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,8 @@ def test_child_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", script, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
+    with killed_when_silent(parent):
+        pid = int(parent.stdout.readline())
     assert psutil.pid_exists(pid)
     parent.kill()
     parent.wait()

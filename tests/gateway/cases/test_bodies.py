@@ -192,7 +192,9 @@ def test_g19_a_body_of_forty_megabytes_is_refused_before_it_is_sent(whole: Case)
         client.sendall(head.encode())
         said = b""
         while not said.endswith(b"}"):
-            said += client.recv(65536)
+            piece = client.recv(65536)
+            assert piece, said
+            said += piece
     told, _, body = said.partition(b"\r\n\r\n")
     _is_too_large(int(told.split()[1]), body, EMBEDDINGS)
 

@@ -18,6 +18,7 @@ from gateway.relay.frames import FrameKind, decode_frames, encode_frame
 from gateway.relay.recovery import claim_dead_spools
 from gateway.relay.spool import LOCK, Spool, SpoolFull, discard
 from tenants.usage import OpenRow, UsageRow, decode_row
+from tests.waiting import killed_when_silent
 
 CAP = 1024 * 1024
 TENANT = uuid4()
@@ -277,9 +278,10 @@ def test_a_killed_process_loses_nothing_that_it_said_was_written(tmp_path: Path)
     assert process.stdout is not None
     said: dict[str, set[str]] = {"open": set(), "row": set()}
     try:
-        for _ in range(500):
-            word, request_id = process.stdout.readline().split()
-            said[word].add(request_id)
+        with killed_when_silent(process):
+            for _ in range(500):
+                word, request_id = process.stdout.readline().split()
+                said[word].add(request_id)
         process.send_signal(signal.SIGKILL)
         for line in process.stdout:
             if line.endswith("\n"):

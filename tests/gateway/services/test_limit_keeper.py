@@ -22,6 +22,7 @@ from tenants.usage import OpenRow
 from tests.factories import make_key
 from tests.gateway.services.limit_rig import PREFIX, Rig
 from tests.tenants.usage_rows import usage_row
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,13 +71,12 @@ def test_what_joined_processes_hold_and_have_beyond_their_mark_is_left_to_them(r
     rig.spend(process.id, 1)
     rig.spend(process.id, 3)  # after a gap: the process counts it itself
     rig.lose()
-    building = rig.new_keeper(KeeperTimes(slices=0.0, join=0.5, ledger=0.0))
+    building = rig.new_keeper(KeeperTimes(slices=0.0, join=5.0, ledger=0.0))
     thread = threading.Thread(target=building.turn)
     thread.start()
-    while process.join((rig.counter(limit), 5)) != "ok":
-        time.sleep(0.01)
+    wait_until(lambda: process.join((rig.counter(limit), 5)) == "ok", "it joins")
     assert process.reserve(rig.counter(limit), 1) == "lost"  # nothing is granted meanwhile
-    thread.join()
+    thread.join(30)
     assert rig.counts(limit) == (1, 5)
     assert rig.state("marks") == {process.id.hex: "1"}
 

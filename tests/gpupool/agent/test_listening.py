@@ -12,6 +12,7 @@ import pytest
 
 from gpupool.agent.listening import listens, shim_path, signal_listeners
 from tests.gpupool.processes import eventually
+from tests.waiting import killed_when_silent
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this machine has no /proc")
 
@@ -42,11 +43,12 @@ def an_engine(folder: Path, code: str, *, shim: bool = True) -> Iterator["subpro
     )
     try:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        while line.strip() != "ready":
-            assert line, "the process has ended"
+        with killed_when_silent(process):
             line = process.stdout.readline()
-        yield process
+            while line.strip() != "ready":
+                assert line, "the process has ended"
+                line = process.stdout.readline()
+            yield process
     finally:
         process.kill()
         process.wait(10)
