@@ -117,19 +117,30 @@ class ViewAsMiddleware(MiddlewareMixin):
         viewing = viewing_of(user, request.session, now=timezone.now())
         if viewing is None:
             end(request, why="over")
-            return None
-        request.viewing = viewing  # type: ignore[attr-defined]  # read back by viewing_in alone
+        else:
+            request.viewing = viewing  # type: ignore[attr-defined]  # read back by viewing_in alone
         if request.method in _READS or request.path in _ALLOWED:
             return None
-        return _refusal(request, viewing)
+        return _over(request) if viewing is None else _refusal(request, viewing)
 
 
 def _refusal(request: HttpRequest, viewing: Viewing) -> HttpResponse:
-    told = _("You are looking as %(name)s: nothing can be changed until you end it.") % {"name": viewing.member}
     if request.path.startswith(_MACHINES):
-        problem = {"type": "about:blank", "title": "Forbidden", "status": 403, "code": "viewing_as", "detail": told}
-        return JsonResponse(problem, status=403, content_type="application/problem+json")
+        told = _("You are looking as %(name)s: nothing can be changed until you end it.") % {"name": viewing.member}
+        return _problem("viewing_as", told)
     return render(request, "viewing_refused.html", {"viewing": viewing}, status=403)
+
+
+def _over(request: HttpRequest) -> HttpResponse:
+    """Once: the page that this was sent from still said that nothing can be changed."""
+    if request.path.startswith(_MACHINES):
+        return _problem("viewing_over", _("You no longer look as somebody else. Nothing was changed: ask again."))
+    return render(request, "viewing_over.html", status=403)
+
+
+def _problem(code: str, told: str) -> HttpResponse:
+    problem = {"type": "about:blank", "title": "Forbidden", "status": 403, "code": code, "detail": told}
+    return JsonResponse(problem, status=403, content_type="application/problem+json")
 
 
 def _end_with_session(sender: object, request: HttpRequest | None, **_more: object) -> None:

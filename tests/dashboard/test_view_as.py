@@ -154,19 +154,52 @@ def test_logging_out_ends_it(client: Client, acme: Tenant) -> None:
     assert AuditEvent.objects.get(action="view_as.ended").after["why"] == "logged_out"
 
 
+def run_out(client: Client) -> None:
+    """An hour has passed."""
+    session = client.session
+    session[SESSION_KEY] = {**session[SESSION_KEY], "until": (timezone.now() - timedelta(seconds=1)).isoformat()}
+    session.save()
+
+
 @pytest.mark.parametrize("why", ["time", "role", "member"])
 def test_it_is_over_when_its_time_the_role_or_the_member_is(client: Client, acme: Tenant, why: str) -> None:
     olga = look_as(client, "ben")
     if why == "time":
-        session = client.session
-        session[SESSION_KEY] = {**session[SESSION_KEY], "until": (timezone.now() - timedelta(seconds=1)).isoformat()}
-        session.save()
+        run_out(client)
     elif why == "role":
         User.objects.filter(pk=olga.pk).update(platform_role="read_only")
     else:
         User.objects.filter(email="ben@example.com").update(is_active=False)
     assert client.get("/console/overview/").status_code == 200
     assert AuditEvent.objects.get(action="view_as.ended").after["why"] == "over"
+
+
+def test_what_is_pressed_on_a_page_of_before_is_not_done_with_ones_own_hands(client: Client, acme: Tenant) -> None:
+    key = create_api_key(acme, name="one", actor=SYSTEM).key
+    look_as(client, "ada", by="superuser")
+    run_out(client)
+    refused = client.post(f"/t/acme/keys/{key.pk}/revoke/")
+    assert refused.status_code == 403
+    assert "You no longer look as somebody else" in refused.content.decode()
+    assert AuditEvent.objects.get(action="view_as.ended").after["why"] == "over"
+    assert ApiKey.objects.get(pk=key.pk).revoked_at is None
+    assert client.post(f"/t/acme/keys/{key.pk}/revoke/").status_code == 302  # now they know whose hands these are
+    assert ApiKey.objects.get(pk=key.pk).revoked_at is not None
+
+
+def test_the_api_refuses_once_too_when_it_is_over(client: Client, acme: Tenant) -> None:
+    look_as(client, "ada", by="superuser")
+    run_out(client)
+    by_api = client.post("/api/tenants/acme/keys/", {"name": "mine"}, content_type="application/json")
+    assert (by_api.status_code, by_api.json()["code"]) == (403, "viewing_over")
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.parametrize("address", ["/view-as/end/", "/logout/"])
+def test_ending_what_is_over_is_no_mistake(client: Client, acme: Tenant, address: str) -> None:
+    look_as(client, "ada")
+    run_out(client)
+    assert client.post(address).status_code == 302
 
 
 def test_a_member_who_left_is_looked_as_no_more(client: Client, acme: Tenant) -> None:
