@@ -1,5 +1,6 @@
 """The words that scripts need, sent along with the page in the reader's language."""
 
+from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -38,6 +39,7 @@ def script_strings() -> dict[str, object]:
         },
         "live_gap": _("More came here than could be told. Reload the page to see all of it."),
         "live_standing": reverse("live-standing"),
+        "currency": settings.GATEHOUSE.currency,
         "zone": str(timezone.get_current_timezone()),
         "as_of": _("as of %(time)s · times in %(zone)s"),
         "failed": _("The server could not be reached. Try again."),

@@ -1,4 +1,5 @@
 // The audit log as it happens: rows come over the `audit` channel while somebody follows.
+import { denied } from "./denied.js";
 import { live, showState } from "./live.js";
 import { Tail, gapRow } from "./tail.js";
 import { words } from "./words.js";
@@ -52,6 +53,7 @@ function onFrame(message) {
 
 function onState(state, at, why) {
   showState(pill, state, at, why);
+  denied(state, why);
 }
 
 button.addEventListener("click", () => {

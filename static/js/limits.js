@@ -1,5 +1,6 @@
 // How limits stand, kept fresh by the live channel: bars, figures and times of every element with data-limit.
-import { formats, age } from "./format.js";
+import { denied } from "./denied.js";
+import { formats, age, number } from "./format.js";
 import { live, showState } from "./live.js";
 import { words } from "./words.js";
 
@@ -11,17 +12,12 @@ function inUnits(value, metric) {
   if (value === null) return words.unknown;
   if (metric === "gpu_memory") return formats.bytes(value);
   if (metric !== "money") return formats.count(value);
-  // The currency stands in the page already: only the number before it changes.
-  return new Intl.NumberFormat(document.documentElement.lang, { minimumFractionDigits: 2, maximumFractionDigits: 2 }).format(
-    value / MICROS,
-  );
+  return `${number(value / MICROS, 2)} ${words.currency}`;
 }
 
 function write(root, name, value, metric) {
   const node = root.querySelector(`[data-${name}]`);
-  if (!node) return;
-  const unit = metric === "money" && value !== null ? node.textContent.match(/[A-Z]{3}$/)?.[0] : undefined;
-  node.textContent = unit ? `${inUnits(value, metric)} ${unit}` : inUnits(value, metric);
+  if (node) node.textContent = inUnits(value, metric);
 }
 
 function show(frame) {
@@ -45,7 +41,7 @@ function show(frame) {
       const share = root.querySelector("[data-share]");
       if (share) share.textContent = formats.percent(one.share);
       const reset = root.querySelector("[data-reset]");
-      if (reset && reset.textContent.trim() !== "–") reset.textContent = one.reset === null ? "–" : age(one.reset);
+      if (reset && !("standing" in reset.dataset)) reset.textContent = one.reset === null ? "–" : age(one.reset);
     }
   }
 }
@@ -54,6 +50,9 @@ if (card) {
   const pill = card.querySelector("[data-limits-state]");
   live("limits", `tenant:${card.dataset.limits}`, {
     onFrame: show,
-    onState: (state, at, why) => showState(pill, state, at, why),
+    onState(state, at, why) {
+      showState(pill, state, at, why);
+      denied(state, why);
+    },
   });
 }

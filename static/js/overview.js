@@ -1,4 +1,5 @@
 // Puts live frames into the rows that the server rendered.
+import { denied } from "./denied.js";
 import { live, showState } from "./live.js";
 import { fillSlots, setClock } from "./slots.js";
 
@@ -39,10 +40,7 @@ function showFrame(frame) {
 
 function showLive(state, at, why) {
   showState(pill, state, at, why);
-  // What one may no longer see must not stay on the screen.
-  page.querySelector("[data-denied]").hidden = state !== "denied";
-  page.querySelector("[data-allowed]").hidden = state === "denied";
-  page.classList.toggle("stale", !["live", "connecting", "denied"].includes(state));
+  page.classList.toggle("stale", !denied(state, why) && !["live", "connecting"].includes(state));
 }
 
 live("fleet", "", { onFrame: showFrame, onState: showLive });

@@ -1,9 +1,13 @@
 // Pages whose parts change by themselves: asked for anew while they can be seen, and put in place where they differ.
+import { giveWay } from "./denied.js";
 import { words } from "./words.js";
 
 const SECONDS = 2;
 const page = document.querySelector("[data-refresh]");
 const shown = new Map(); // region -> what the server said last
+let over = false; // the server has said that nothing more will come
+
+class Over extends Error {}
 
 function tell(stale) {
   page.classList.toggle("stale", stale);
@@ -17,7 +21,10 @@ function tell(stale) {
 }
 
 async function fetched(address) {
-  const answer = await fetch(address, { headers: { "X-Requested-With": "refresh" }, redirect: "error" });
+  const answer = await fetch(address, { headers: { "X-Requested-With": "refresh" }, redirect: "manual" });
+  // The page of logging in is where the redirect leads.
+  if (answer.type === "opaqueredirect" || answer.status === 403) throw new Over("denied");
+  if (answer.status === 404) throw new Over("gone");
   if (!answer.ok) throw new Error(String(answer.status));
   return answer.text();
 }
@@ -58,14 +65,22 @@ async function refreshLog(place) {
   if (focused) after.focus({ preventScroll: true });
 }
 
+function fail(error) {
+  if (over) return;
+  over = error instanceof Over;
+  tell(!over);
+  if (over) giveWay(error.message);
+}
+
 async function round() {
+  if (over) return;
   if (!document.hidden) {
     try {
       await refreshRegions();
       for (const place of page.querySelectorAll("[data-log]:not([hidden])")) await refreshLog(place);
-      tell(false);
-    } catch {
-      tell(true);
+      if (!over) tell(false);
+    } catch (error) {
+      fail(error);
     }
   }
   setTimeout(round, SECONDS * 1000);
@@ -78,7 +93,7 @@ document.addEventListener("click", (event) => {
   const place = document.getElementById(opener.dataset.openLog);
   place.hidden = !place.hidden;
   opener.setAttribute("aria-expanded", String(!place.hidden));
-  if (!place.hidden) refreshLog(place).catch(() => tell(true));
+  if (!place.hidden) refreshLog(place).catch(fail);
 });
 
 if (page) setTimeout(round, SECONDS * 1000);

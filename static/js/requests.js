@@ -1,4 +1,5 @@
 // The live tail of the request log: newer requests come in above those that the server rendered, by the same filters.
+import { denied } from "./denied.js";
 import { live, showState } from "./live.js";
 import { Tail, gapRow } from "./tail.js";
 import { words } from "./words.js";
@@ -112,11 +113,16 @@ function onFrame(frame) {
   while (body.children.length > MOST_ROWS) body.lastElementChild.remove();
 }
 
+function onState(state, at, why) {
+  showState(pill, state, at, why);
+  denied(state, why);
+}
+
 function turn(on) {
   button.setAttribute("aria-pressed", String(on));
   pill.hidden = !on;
   off?.();
-  off = on ? live("reqlog", wanted.scope, { onFrame, onState: (state, at, why) => showState(pill, state, at, why) }) : null;
+  off = on ? live("reqlog", wanted.scope, { onFrame, onState }) : null;
 }
 
 if (body) button.addEventListener("click", () => turn(off === null));

@@ -1,5 +1,6 @@
 // Keeps the rows of a page up to date: the pill names [data-live="channel/scope"], each row its [data-row]. Rows do not
 // come or move by themselves, for the page is one of a sorted and filtered list; those that are gone are dimmed.
+import { denied } from "./denied.js";
 import { live, showState } from "./live.js";
 import { fillSlots, setClock } from "./slots.js";
 
@@ -37,6 +38,6 @@ live(channel, scope, {
   },
   onState(state, at, why) {
     showState(pill, state, at, why);
-    page.classList.toggle("stale", !["live", "connecting"].includes(state));
+    page.classList.toggle("stale", !denied(state, why) && !["live", "connecting"].includes(state));
   },
 });

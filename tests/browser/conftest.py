@@ -4,8 +4,8 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 from pytest_django import Settings
 
+from tests.kept import Kept
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,19 +31,35 @@ FLAGS: Final = [
     "--disable-sync",
 ]
 DEADLINE_MS: Final = 15_000
+FOLDER: Final = Path(__file__).parent
+
+_browser: Final[Kept["Browser"]] = Kept(FOLDER)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.browser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Chromium ends with the last test here: Playwright's loop runs in a thread where others want their own."""
+    try:
+        return (yield)
+    finally:
+        _browser.close_before(nextitem)
 
 
 def is_complaint(message: "ConsoleMessage", *, refusals: bool) -> bool:
     """Chromium reports every 4xx answer; a form that is sent back (422) is one that the page expects."""
     expected = (
         "status of 422",
-        *(("status of 403", "response code: 403", "ERR_FAILED", "Failed to fetch") if refusals else ()),
+        *(
+            ("status of 403", "status of 404", "response code: 403", "ERR_FAILED", "Failed to fetch")
+            if refusals
+            else ()
+        ),
     )
     return message.type in ("error", "warning") and not any(text in message.text for text in expected)
 
@@ -51,21 +68,21 @@ class Web:
     """The web application under uvicorn in a thread of this process, so that tests reach into it."""
 
     def __init__(self) -> None:
-        with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-            self.port: int = probe.getsockname()[1]
+        self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
+        listener = self._listener or socket.create_server(("127.0.0.1", self.port))
+        self._listener = None  # the server closes it
         config = uvicorn.Config(
             "config.asgi:application",
-            host="127.0.0.1",
-            port=self.port,
             lifespan="off",  # pages need no connections to engines
             log_level="warning",
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
         wait_until(lambda: self._server.started, "the web server did not start", deadline_seconds=30)
 
@@ -74,18 +91,23 @@ class Web:
         self._thread.join(timeout=15)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> "Iterator[Browser]":
+@contextmanager
+def _chromium() -> "Iterator[Browser]":
     playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
-    with playwright_api.sync_playwright() as playwright:
+    with playwright_api.sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         # Playwright's synchronous API runs a loop in this thread; Django would then refuse every query here.
-        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def chromium(request: pytest.FixtureRequest) -> "Browser":
+    """One for all of these tests that follow each other."""
+    return _browser.get(request, _chromium)
 
 
 @pytest.fixture

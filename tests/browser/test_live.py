@@ -10,10 +10,13 @@ from django.utils import timezone
 
 from dashboard.live import hub
 from dashboard.live.topics import Topic
-from gpupool.models import Device, Instance, Lease, Node
+from gpupool.models import Device, Instance, InstanceLog, Lease, Node
+from tenants.actor import SYSTEM
+from tenants.models import TenantRole, TenantState
+from tenants.services import change_person, set_tenant_state
 from tests.browser.conftest import Web
 from tests.browser.walk import log_in, wait_for_pill
-from tests.dashboard.people import person, pool
+from tests.dashboard.people import person, pool, tenant
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -143,6 +146,62 @@ def test_rows_of_lists_and_of_a_nodes_page_change_by_themselves(open_page: OpenP
         rows.objects.all().delete()
     page.get_by_text("It no longer exists.").wait_for()
     assert page.locator("#live").get_attribute("data-value") == "stale"
+
+
+@pytest.mark.parametrize("address", ["/console/instances/", "/console/nodes/{node}/"])
+def test_rows_that_one_may_no_longer_see_do_not_stay_on_the_screen(open_page: OpenPage, web: Web, address: str) -> None:
+    person("otto", platform_role="superuser")
+    made = pool()
+    olga = person("olga", platform_role="superuser")
+    page = open_page()
+    log_in(page, "olga", then=address.format(node=made.device.node_id))
+    wait_for_pill(page, "live")
+    page.locator("[data-row]").first.wait_for()
+    change_person(olga.pk, platform_role="", actor=SYSTEM)
+    wait_for_pill(page, "denied")
+    page.get_by_text("You may no longer see this").wait_for()
+    assert page.locator("[data-row]").count() == 0
+    assert page.locator(".stale").count() == 0
+    assert page.locator("[data-live-why]").inner_text() == "You were logged out."
+
+
+def test_what_nobody_watches_in_a_suspended_tenant_may_be_seen_all_the_same(open_page: OpenPage, web: Web) -> None:
+    acme = tenant("acme", ada=TenantRole.OWNER)
+    page = open_page()
+    log_in(page, "ada", then="/t/acme/limits/")
+    page.locator('[data-limits-state][data-value="live"]').wait_for()
+    set_tenant_state(acme.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    page.get_by_text("This tenant is suspended: nothing happens in it.").wait_for()
+    assert page.get_by_text("Nothing limits you").is_visible()
+
+
+def test_an_instance_and_its_log_go_from_the_screen_with_the_right_to_see_them(open_page: OpenPage, web: Web) -> None:
+    person("olga", platform_role="superuser")
+    made = pool()
+    InstanceLog.objects.create(
+        instance=made.instance, wanted_until=timezone.now(), told_at=timezone.now(), text="a prompt"
+    )
+    page = open_page()
+    log_in(page, "olga", then=f"/console/instances/{made.instance.pk}/")
+    page.get_by_role("link", name="Read the log").click()
+    page.get_by_text("a prompt").wait_for()
+    SessionStore(Session.objects.get().session_key).flush()
+    page.get_by_text("You may no longer see this").wait_for()
+    assert page.get_by_text("a prompt").count() == 0
+    assert page.get_by_text("Reconnecting").count() == 0
+
+
+def test_an_instance_that_is_gone_is_said_to_be(open_page: OpenPage, web: Web) -> None:
+    person("olga", platform_role="superuser")
+    made = pool()
+    page = open_page(refusals=True)
+    log_in(page, "olga", then=f"/console/instances/{made.instance.pk}/")
+    Lease.objects.all().delete()
+    Instance.objects.all().delete()
+    page.get_by_text("It no longer exists.").wait_for()
+    assert page.locator("[data-region]").count() == 0
+    with page.expect_navigation():
+        page.get_by_role("link", name="All instances").click()
 
 
 def test_what_went_while_a_tab_was_hidden_is_marked_when_it_is_seen_again(open_page: OpenPage, web: Web) -> None:

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
+from dashboard.reads import portal_limits
 from tenants.models import AccessRequest, Delivery, Limit, RequestKind, Tenant, TenantRole, User, Webhook
+from tenants.standing import Standing
 from tests.browser.conftest import Web
-from tests.browser.test_accessible import violations
+from tests.browser.test_accessible import narrowed, violations, violations_in_both_themes
 from tests.browser.walk import log_in
 from tests.dashboard.people import pool, tenant
 from tests.dashboard.portal_rows import busy
@@ -40,28 +43,36 @@ def acme(web: Web) -> Tenant:
     return made
 
 
-@pytest.mark.parametrize(("theme", "language", "width"), [("light", "en", 1600), ("dark", "zh-hans", 390)])
-def test_pages_hold_wcag_and_fit_the_screen(
-    open_page: OpenPage, shoot: Shoot, acme: Tenant, theme: str, language: str, width: int
-) -> None:
-    page = open_page(theme=theme, language=language, width=width)
+def test_pages_hold_wcag_and_fit_the_screen(open_page: OpenPage, shoot: Shoot, acme: Tenant) -> None:
+    page = open_page()
     log_in(page, "ada", then="/t/acme/")
     key, webhook = acme.api_keys.first(), Webhook.objects.get()
     assert key is not None
     found = []
     for path in ("", *PAGES, f"keys/{key.pk}/", f"settings/webhooks/{webhook.pk}/"):
         page.goto(f"/t/acme/{path}")
-        found += violations(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        shoot(page, f"portal-{width}-{path.split('?')[0].split('0')[0].strip('/').replace('/', '-') or 'home'}")
+        found += violations_in_both_themes(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1600, path
+        name = path.split("?")[0].split("0")[0].strip("/").replace("/", "-") or "home"
+        shoot(page, f"portal-{name}")
+        with narrowed(page):
+            shoot(page, f"portal-narrow-{name}")
     assert found == []
+
+
+def test_a_page_in_chinese_dark_and_narrow_holds_them_too(open_page: OpenPage, shoot: Shoot, acme: Tenant) -> None:
+    page = open_page(theme="dark", language="zh-hans", width=390, height=844)
+    log_in(page, "ada", then="/t/acme/limits/")
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shoot(page, "portal-limits-dark-zh-hans")
 
 
 def test_usage_is_grouped_filtered_and_counted_by_links_that_stand_in_the_address(
     open_page: OpenPage, shoot: Shoot
 ) -> None:
     page = open_page()
-    log_in(page, "ada", then="/t/acme/usage/%3Frange=7d")
+    log_in(page, "ada", then="/t/acme/usage/?range=7d")
     page.locator("#usage-chart .point").first.wait_for(state="attached")
     page.get_by_role("link", name="Member", exact=True).click()
     page.wait_for_url("**group=member*")
@@ -107,6 +118,23 @@ def test_more_is_asked_for_at_a_limit_and_taken_back(open_page: OpenPage, shoot:
     asked.refresh_from_db()
     assert asked.state == "withdrawn"
     assert Limit.objects.get(metric="concurrency").amount == 200
+
+
+def test_money_has_its_unit_and_times_come_back_once_counters_can_be_read_again(
+    open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[UUID, Standing] = {}
+    monkeypatch.setattr(portal_limits, "read_standings", lambda _limits: found)
+    page = open_page()
+    log_in(page, "dev", then="/t/acme/limits/")
+    money, at_once = (page.locator(f'tr[data-metric="{metric}"]') for metric in ("money", "concurrency"))
+    assert money.locator("[data-used]").inner_text() == "unknown"
+    assert money.locator("[data-reset]").inner_text() == "–"
+    standing = Standing(used=1_234_500_000, reserved=0, remaining=0, reset_seconds=7200)
+    found |= dict.fromkeys(Limit.objects.values_list("pk", flat=True), standing)
+    money.locator("[data-used]").get_by_text("1,234.50 USD", exact=True).wait_for()
+    money.locator("[data-reset]").get_by_text("2 h", exact=True).wait_for()
+    assert at_once.locator("[data-reset]").inner_text() == "–"
 
 
 def test_a_webhook_is_made_its_secret_shown_once_and_a_test_sent(open_page: OpenPage, shoot: Shoot) -> None:
