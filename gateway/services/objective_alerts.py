@@ -4,18 +4,18 @@ Who is told: of an objective of the platform's those who operate it, and the ten
 that a tenant set up for itself that tenant alone. Each telling has a key of its own: looking twice tells once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo import Pair
 from gateway.policies.slo_alerts import Alert, AlertState, NotAllowed, Severity, Step, moved, step
 from gateway.reads.slo import PairStanding, Standing, holds, read_standings
-from gateway.services.objective_tallies import tally_objectives
+from gateway.services.objective_tallies import NEW_AT_ONCE, tally_objectives
 from tenants.actor import SYSTEM, Actor
 from tenants.models import Tenant, User
 from tenants.policies.notices import NoticeKind
@@ -24,23 +24,53 @@ from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.notices import raise_notice
 
 LONGEST_SILENCE: Final = timedelta(days=30)
+AT_ONCE: Final = 100
 _LOCK: Final = 6_103_515_625  # of this look, in the database: whoever comes second lets the first one do it
 
 
-@transaction.atomic
 def evaluate_objectives(*, now: datetime) -> int:
-    """Count, look at every pair of windows, and tell; returns how many alerts were told of. Safe to run twice."""
+    """Count, look at every pair of windows, and tell; returns how many alerts were told of. Safe to run twice.
+
+    AT_ONCE objectives in one transaction, so that who changes one waits for few others, and what takes too long for one
+    is late for few: it has its turn in the next look. Raises the first such OperationalError, after all had their turn.
+    """
+    told, late = 0, None
+    for ids in _turns():
+        try:
+            found = _evaluate(ids, now=now)
+        except OperationalError as error:
+            late = late or error
+            continue
+        if found is None:
+            break
+        told += found
+    if late is not None:
+        raise late
+    return told
+
+
+def _turns() -> Iterator[list[UUID]]:
+    """Who is looked at together: each new one by itself, as its whole window is counted; then the longest waiting."""
+    enabled = Objective.objects.filter(enabled=True)
+    new = enabled.filter(tallied_at=None).order_by("pk").values_list("pk", flat=True)[:NEW_AT_ONCE]
+    known = list(enabled.exclude(tallied_at=None).order_by("tallied_at", "pk").values_list("pk", flat=True))
+    yield from [[pk] for pk in new]
+    for place in range(0, len(known), AT_ONCE):
+        yield known[place : place + AT_ONCE]
+
+
+@transaction.atomic
+def _evaluate(ids: Sequence[UUID], *, now: datetime) -> int | None:
+    """How many alerts of those objectives were told of; None where another look is on its way."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         if not cursor.fetchone()[0]:
-            return 0
-    tally_objectives(now=now)
-    objectives = list(Objective.objects.filter(enabled=True).select_related("tenant"))
+            return None
+    tally_objectives(now=now, among=ids)
+    objectives = list(Objective.objects.filter(pk__in=ids, enabled=True).select_related("tenant"))
     standings = read_standings(objectives, now=now)
-    known = {
-        (alert.objective_id, alert.pair): alert
-        for alert in ObjectiveAlert.objects.select_for_update(of=("self",)).exclude(state=AlertState.RESOLVED.value)
-    }
+    opened = ObjectiveAlert.objects.select_for_update(of=("self",)).filter(objective__in=objectives)
+    known = {(alert.objective_id, alert.pair): alert for alert in opened.exclude(state=AlertState.RESOLVED.value)}
     silences = list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now))
     told = 0
     for objective in objectives:

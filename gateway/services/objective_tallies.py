@@ -8,9 +8,9 @@ Refusals with 429 or any other 4xx count nowhere, and neither do requests that t
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Q
 
 from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
 from gateway.policies.slo import BOUNDS, WINDOWS, Kind, place_of
@@ -91,19 +91,20 @@ _SUMMED: Final = f"ARRAY[{', '.join(f'coalesce(sum(counts[{n}]), 0)::bigint' for
 """One sum a bucket: to unnest the arrays and put them together again takes many times as long."""
 
 
-def tally_objectives(*, now: datetime) -> int:
-    """Bring the tallies of all objectives that are enabled up to `now`; returns how many objectives that were.
+def tally_objectives(*, now: datetime, among: Sequence[UUID] | None = None) -> int:
+    """Bring the tallies of objectives that are enabled up to `now`; returns how many objectives that were.
 
-    One that is new is counted over its whole window first, NEW_AT_ONCE of those in one call. A pause of any length is
-    made good. Whoever changes an objective waits meanwhile: else what was counted by the old threshold would stand for
-    the new one.
+    `among`: of these alone, not of all. One that is new is counted over its whole window first, NEW_AT_ONCE of those in
+    one call. A pause of any length is made good. Whoever changes an objective waits meanwhile: else what was counted by
+    the old threshold would stand for the new one.
     """
     with transaction.atomic():
-        return _tally(now)
+        return _tally(now, among)
 
 
-def _tally(now: datetime) -> int:
-    enabled = list(Objective.objects.select_for_update(of=("self",), no_key=True).filter(enabled=True).order_by("pk"))
+def _tally(now: datetime, among: Sequence[UUID] | None) -> int:
+    rows = Objective.objects.select_for_update(of=("self",), no_key=True).filter(enabled=True).order_by("pk")
+    enabled = list(rows if among is None else rows.filter(pk__in=among))
     new = [objective for objective in enabled if objective.tallied_at is None][:NEW_AT_ONCE]
     for objective in new:
         _count([objective], "hour", since=whole_hour(now) - _looked_back(objective.window_days), until=now)
@@ -119,7 +120,7 @@ def _tally(now: datetime) -> int:
             # Minutes are many: only those are counted again in whose hours something has come.
             late = max(whole_hour(min(last, now) - LATE_SPOOLS), longest)
             since = min([since, *_count(known, "hour", since=late, until=since)])
-            prune_tallies(now=now)
+            prune_tallies(now=now, among=[objective.pk for objective in known])
         _count(known, "hour", since=since, until=now)
         for begun, until in _pieces(max(since, now - MINUTES_KEPT), now):
             _count(known, "minute", since=begun, until=until)
@@ -128,14 +129,15 @@ def _tally(now: datetime) -> int:
     return len(counted)
 
 
-def prune_tallies(*, now: datetime) -> None:
-    """Delete what is older than any window looks back. Safe to run twice."""
-    ObjectiveMinute.objects.filter(minute__lt=now - MINUTES_KEPT).delete()
-    old = Q()
-    for days in Objective.objects.values_list("window_days", flat=True).distinct():
-        old |= Q(objective__window_days=days, hour__lt=now - _looked_back(days) - timedelta(hours=2))
-    if old:
-        ObjectiveHour.objects.filter(old).delete()
+def prune_tallies(*, now: datetime, among: Sequence[UUID]) -> None:
+    """Delete what is older than any window of those objectives looks back. Safe to run twice."""
+    ObjectiveMinute.objects.filter(objective__in=among, minute__lt=now - MINUTES_KEPT).delete()
+    windows: dict[int, list[UUID]] = {}
+    for pk, days in Objective.objects.filter(pk__in=among).values_list("pk", "window_days"):
+        windows.setdefault(days, []).append(pk)
+    for days, ids in windows.items():
+        old = now - _looked_back(days) - timedelta(hours=2)
+        ObjectiveHour.objects.filter(objective__in=ids, hour__lt=old).delete()
 
 
 def forget_tallies(objective: Objective) -> None:

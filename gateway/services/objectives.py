@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from gateway.models import Objective
 from gateway.policies.slo import MOST_WINDOW_DAYS, BadThreshold, Kind, bound_of, presets
@@ -20,6 +20,8 @@ MOST_OBJECTIVES: Final = 500
 
 MOST_OF_A_TENANT: Final = 20
 """That it made itself."""
+
+_TIERS_LOCK: Final = 6_103_515_626  # in the database
 
 _COUNTED: Final = ("kind", "threshold_seconds", "model", "tier", "version_id")
 """What changes what is counted: the window is counted anew then."""
@@ -119,6 +121,8 @@ def delete_objective(objective_id: UUID, *, actor: Actor) -> None:
 @transaction.atomic
 def create_tier_objectives(*, actor: Actor) -> list[Objective]:
     """What each SLA tier promises, as objectives over its tenants' requests: those that are not there yet."""
+    with connection.cursor() as cursor:  # who asks at the same time finds them there
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_TIERS_LOCK])
     there = set(Objective.objects.exclude(preset="").values_list("preset", flat=True))
     made = []
     for preset in presets():

@@ -82,7 +82,7 @@ def board(web: Web, monkeypatch: pytest.MonkeyPatch) -> Objective:
     """Eight objectives of which one pages."""
     person("olga", platform_role="operator")
     tenant("acme", ada=TenantRole.OWNER)
-    monkeypatch.setattr("gateway.services.objective_alerts.tally_objectives", lambda now: 0)
+    monkeypatch.setattr("gateway.services.objective_alerts.tally_objectives", lambda **_: 0)
     burning = ttft_objective()
     tallies(burning, requests=60, median=0.27, trouble=6, reach=13 * 60, hours=30 * 24)
     others = [

@@ -1,13 +1,16 @@
 """Alerts about objectives: opened, told, held back, acknowledged, over."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
+from django.db import OperationalError, connection
 from pytest_django import Settings
 
-from gateway.models import ObjectiveAlert, Silence
+from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.reads.slo import silences_over
 from gateway.services.objective_alerts import (
     acknowledge_alert,
@@ -16,12 +19,13 @@ from gateway.services.objective_alerts import (
     evaluate_objectives,
     is_silenced,
 )
+from gateway.services.objective_tallies import NEW_AT_ONCE
 from gateway.services.objectives import change_objective, delete_objective
 from tenants.actor import SYSTEM, user_actor
 from tenants.models import AuditEvent, Delivery, Notice, Tenant, TenantRole, Webhook
 from tenants.services import add_member, create_tenant, create_user
 from tenants.services.errors import Conflict, InvalidInput
-from tests.gateway.slo_rows import NOW, traffic, ttft_objective
+from tests.gateway.slo_rows import NOW, tally, traffic, ttft_objective
 
 pytestmark = pytest.mark.django_db
 
@@ -195,6 +199,47 @@ def test_without_traffic_nothing_begins_and_nothing_ends(acme: Tenant) -> None:
     evaluate_objectives(now=NOW)
     evaluate_objectives(now=NOW + timedelta(days=4))  # nobody asked anything since
     assert ObjectiveAlert.objects.filter(state="firing").count() == 3
+
+
+def test_one_that_takes_too_long_is_late_and_the_others_are_not(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    burn(acme)
+    slow, *others = [ttft_objective(name=f"objective {number}") for number in range(NEW_AT_ONCE)]
+    tally()
+    monkeypatch.setattr("gateway.services.objective_alerts.AT_ONCE", 2)
+    counted: list[UUID] = []
+
+    def count(*, now: datetime, among: Sequence[UUID]) -> int:
+        counted.extend(among)
+        if slow.pk in among:
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL statement_timeout = 1; SELECT pg_sleep(60)")
+        return len(among)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gateway.services.objective_alerts.tally_objectives", count)
+        with pytest.raises(OperationalError, match="statement timeout"):
+            evaluate_objectives(now=NOW)
+    assert sorted(counted) == sorted([slow.pk, *(one.pk for one in others)])
+    told = set(ObjectiveAlert.objects.values_list("objective_id", flat=True))
+    assert told == {one.pk for one in others[1:]}  # the first of them was looked at together with the slow one
+    assert evaluate_objectives(now=NOW) == 2 * 3
+
+
+def test_who_waited_the_longest_has_the_first_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [ttft_objective(name=f"objective {number}").pk for number in range(3)]
+    for pk, minutes in zip(known, (1, 3, 2), strict=True):
+        Objective.objects.filter(pk=pk).update(tallied_at=NOW - timedelta(minutes=minutes))
+    new = [ttft_objective(name=f"new {number}").pk for number in range(NEW_AT_ONCE + 1)]
+    turns: list[list[UUID]] = []
+
+    def count(*, now: datetime, among: Sequence[UUID]) -> int:
+        turns.append(list(among))
+        return len(among)
+
+    monkeypatch.setattr("gateway.services.objective_alerts.tally_objectives", count)
+    monkeypatch.setattr("gateway.services.objective_alerts.AT_ONCE", 2)
+    evaluate_objectives(now=NOW)
+    assert turns == [*([pk] for pk in new[:NEW_AT_ONCE]), [known[1], known[2]], [known[0]]]
 
 
 def test_changed_and_disabled_objectives_end_their_alerts(acme: Tenant) -> None:

@@ -218,6 +218,25 @@ def test_every_tier_has_its_thresholds_as_objectives() -> None:
     assert Objective.objects.count() == 6
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_tiers_objectives_are_made_once_also_where_two_ask_at_the_same_time() -> None:
+    made: list[int] = []
+
+    def make() -> None:
+        try:
+            made.append(len(create_tier_objectives(actor=SYSTEM)))
+        finally:
+            connections.close_all()
+
+    other = threading.Thread(target=make)
+    with transaction.atomic():
+        assert len(create_tier_objectives(actor=SYSTEM)) == 6
+        other.start()
+        wait_until(somebody_waits, "the second to wait for the first")
+    other.join(20)
+    assert made == [0]
+
+
 def test_many_objectives_take_three_queries(acme: Tenant, django_assert_num_queries: DjangoAssertNumQueries) -> None:
     traffic(acme, since=NOW - timedelta(hours=2), until=NOW)
     objectives = [ttft_objective(name=f"o{n}") for n in range(12)]
