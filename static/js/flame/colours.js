@@ -37,15 +37,15 @@ function hash(text) {
   return found >>> 0;
 }
 
-// A colour for each tenant that stays when others come and go, and no two alike while there are colours left.
-export function tenantSlots(names) {
+// A colour for each tenant, by its id, that stays when others come and go, and no two alike while there are colours left.
+export function tenantSlots(ids) {
   const slots = new Map();
   const taken = new Set();
-  for (const name of [...new Set(names)].sort()) {
-    let slot = hash(name) % TENANT_COLOURS;
+  for (const id of [...new Set(ids)].sort()) {
+    let slot = hash(id) % TENANT_COLOURS;
     if (taken.size < TENANT_COLOURS) while (taken.has(slot)) slot = (slot + 1) % TENANT_COLOURS;
     taken.add(slot);
-    slots.set(name, slot);
+    slots.set(id, slot);
   }
   return slots;
 }
@@ -108,16 +108,14 @@ export class Palette {
   // Number of the style of each place of the tree.
   stylesOf(tree, byTenant) {
     const found = new Uint16Array(tree.count);
-    const names = [];
-    for (let place = 0; place < tree.count; place++) if (tree.kind[place] === TENANT) names.push(tree.short[place]);
-    const slots = tenantSlots(names);
+    const slots = tenantSlots(tree.ids.filter((_, place) => tree.kind[place] === TENANT));
     let own = null;
     let until = 0;
     for (let place = 0; place < tree.count; place++) {
       if (place >= until) own = null;
       const kind = tree.kind[place];
       if (kind === TENANT && byTenant) {
-        own = this.own[slots.get(tree.short[place])];
+        own = this.own[slots.get(tree.ids[place])];
         until = tree.end[place];
       }
       if (kind === SEGMENT) {

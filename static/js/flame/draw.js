@@ -92,6 +92,11 @@ export class Painter {
     this.runs = Array.from({ length: 6 }, () => ({ from: 0, to: -1, widest: 0, fill: null, alpha: 1 }));
   }
 
+  // Another tree: what was written in a place says nothing of who has it now.
+  forget() {
+    this.labels = [];
+  }
+
   // `scene`: {plan, styles, width, from, to (MiB at the edges), dimmed (Uint8Array or null)}.
   band(scene, band) {
     const { plan, styles, dimmed } = scene;
@@ -104,7 +109,10 @@ export class Painter {
     const bottom = top + plan.bandHeight;
     context.clearRect(0, top, scene.width, plan.bandHeight);
     context.textBaseline = "middle";
-    if (this.fontsLoaded !== fontsLoaded) [this.labels, this.fontsLoaded] = [[], fontsLoaded];
+    if (this.fontsLoaded !== fontsLoaded) {
+      this.forget();
+      this.fontsLoaded = fontsLoaded;
+    }
     for (const run of runs) run.to = -1;
     for (const place of plan.crown) {
       this.#box(scene, place, 0, scene.width, top + plan.rowTop(place), top + plan.rowBottom(place), 1);
@@ -203,7 +211,7 @@ export class Painter {
     }
     const room = Math.floor(width) - 2 * PADDING + 2;
     let label = this.labels[place];
-    if (!label || label.room !== room || label.size !== tree.sum[place] || label.used !== tree.used[place] || label.font !== font) {
+    if (!label || label.room !== room || label.size !== tree.sum[place] || label.used !== tree.inUse(place) || label.font !== font) {
       label = this.#write(tree, place, room, font);
       this.labels[place] = label;
     }
@@ -221,7 +229,7 @@ export class Painter {
     let name = tree.short[place];
     if (kind === SEGMENT) name = segmentWord(tree.segmentOf(place));
     else if (kind === INSTANCE) name = tree.extra[place].model ?? name;
-    const label = { room, font, size: tree.sum[place], used: tree.used[place], text: "", more: "", at: 0 };
+    const label = { room, font, size: tree.sum[place], used: tree.inUse(place), text: "", more: "", at: 0 };
     label.text = fitter.fit(context, font, name, room);
     if (label.text !== name) {
       const number = kind === GPU ? /[\d.:]+$/.exec(name)?.[0] : undefined; // "GP…" names none of eight

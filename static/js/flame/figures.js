@@ -31,7 +31,7 @@ function counted(tree) {
   return gpus.length > 0 ? gpus : all;
 }
 
-// What the figures say of a tree; amounts in MiB. `schedulable` and `reserved` are the server's where it tells them.
+// What the figures say of a tree; amounts in MiB. `reserved` is what instances claim, whatever they use.
 export function summarise(tree) {
   const devices = counted(tree);
   const totals = new Float64Array(SEGMENTS.length);
@@ -61,8 +61,8 @@ export function summarise(tree) {
       if (schedulable > found.hole) [found.hole, found.holeAt] = [schedulable, gpu];
     }
     for (let place = gpu + 1; place < tree.end[gpu]; place++) {
-      if (tree.kind[place] === TENANT) found.reserved += tree.sum[place];
       if (tree.kind[place] !== INSTANCE) continue;
+      found.reserved += tree.extra[place].claimed ?? tree.sum[place];
       const share = tree.kvShare(place);
       const before = fullest.get(tree.ids[place]);
       if (before === undefined || (share ?? -1) > (before[0] ?? -1)) fullest.set(tree.ids[place], [share, place]);
@@ -141,14 +141,19 @@ export function legendOf(tree, scope, palette, byTenant, slots) {
     }));
   }
   const sums = new Map();
-  const add = (place) => sums.set(tree.short[place], (sums.get(tree.short[place]) ?? 0) + tree.sum[place]);
+  const names = new Map(); // two tenants may have the same
+  const add = (place) => {
+    const id = tree.ids[place];
+    names.set(id, tree.short[place]);
+    sums.set(id, (sums.get(id) ?? 0) + tree.sum[place]);
+  };
   for (let place = scope; place < tree.end[scope]; place++) if (tree.kind[place] === TENANT) add(place);
   const own = tree.ancestor(scope, TENANT);
   if (sums.size === 0 && own >= 0) add(own);
   return [...sums]
     .sort((one, other) => other[1] - one[1])
     .slice(0, LEGEND_TENANTS)
-    .map(([name, mib]) => ({ key: name, name, amount: memory(mib), style: { base: palette.tenantColour(slots.get(name)), line: "" } }));
+    .map(([id, mib]) => ({ key: id, name: names.get(id), amount: memory(mib), style: { base: palette.tenantColour(slots.get(id)), line: "" } }));
 }
 
 export class Legend {
@@ -175,6 +180,7 @@ export class Legend {
     }
     entries.forEach((entry, at) => {
       const button = this.list.children[at].firstElementChild;
+      setText(button.childNodes[1], ` ${entry.name} `);
       setText(button.querySelector("b"), entry.amount);
       const swatch = button.firstElementChild;
       const { base, line } = entry.style;

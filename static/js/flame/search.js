@@ -51,7 +51,7 @@ export function kin(tree, place) {
 
 // Of a legend's entry: one kind of segment, or one tenant.
 export function ofLegend(tree, key, byTenant) {
-  if (byTenant) return keep(tree, (place) => tree.kind[place] === TENANT && tree.short[place] === key).dimmed;
+  if (byTenant) return keep(tree, (place) => tree.kind[place] === TENANT && tree.ids[place] === key).dimmed;
   const seg = SEGMENTS.indexOf(key);
   const dimmed = new Uint8Array(tree.count);
   for (let place = 0; place < tree.count; place++) {

@@ -19,6 +19,9 @@ export function facts(tree, place) {
   } else if (kind > GPU || !tree.scope.startsWith("tenant:")) {
     add("in_use", inUse(tree, place));
   }
+  // How full caches are is another thing than what is in use: an engine holds all of its cache.
+  const filled = kind < INSTANCE ? tree.kvShare(place) : null;
+  if (filled !== null) add("kv", percent(filled));
   if (kind === GPU) {
     add("make", extra.name);
     if (tree.size[place] === 0) add("size", said.unknown);
@@ -43,10 +46,11 @@ export function facts(tree, place) {
 
 // Unknown where nobody tells, and without a share where nobody tells of how much.
 function inUse(tree, place) {
-  if (tree.kind[place] === GPU && tree.extra[place].used === null) return said.unknown;
-  const size = memory(tree.used[place]);
+  const used = tree.inUse(place);
+  if (used === null) return said.unknown;
+  const size = memory(used);
   if (tree.sum[place] === 0 || (tree.kind[place] === GPU && tree.size[place] === 0)) return size;
-  return say("in_use_of", { size, share: percent(tree.used[place] / tree.sum[place]) });
+  return say("in_use_of", { size, share: percent(used / tree.sum[place]) });
 }
 
 function amount(mib) {

@@ -22,7 +22,8 @@ export const SEGMENTS = [
   "unknown",
 ];
 export const [WEIGHTS, KV_USED, KV_FREE, ACTIVATIONS, LORA, UNUSED, OTHER, RESERVED, FREE, UNKNOWN] = SEGMENTS.keys();
-const IN_USE = new Set([WEIGHTS, KV_USED, ACTIVATIONS, LORA, OTHER]);
+// All else counts as in use: a KV cache that an engine holds is taken, however little of it is filled (docs/wire.md).
+const NOT_IN_USE = new Set([UNUSED, RESERVED, FREE]);
 
 export class Tree {
   constructor(frame) {
@@ -38,7 +39,9 @@ export class Tree {
     this.end = new Int32Array(count); // one past the last of the subtree
     this.seg = new Int8Array(count).fill(-1);
     this.sum = new Float64Array(count); // MiB, all that lies below, or a GPU's size where that is more
-    this.used = new Float64Array(count); // MiB in use below
+    this.used = new Float64Array(count); // MiB in use below; `inUse` says where that is known
+    this.untold = new Uint8Array(count); // 1: nobody tells how much is in use there
+    this.live = new Float64Array(count); // MiB that a GPU's segments in use came to at the keyframe
     this.size = new Float64Array(count); // MiB that a GPU has, 0: nobody tells
     this.ids = new Array(count);
     this.labels = new Array(count);
@@ -69,10 +72,35 @@ export class Tree {
     this.short = this.labels.map((_, place) => this.#shortLabel(place));
     this.keys = this.labels.map((_, place) => this.#key(place));
     this.#byKey = null;
-    this.settle();
+    this.#keyframe();
   }
 
   #byKey;
+
+  // Who tells of its use, and what a GPU's segments come to: deltas count on from there.
+  #keyframe() {
+    this.#findUntold();
+    this.live.fill(NaN);
+    this.settle();
+  }
+
+  // An instance with something unknown and nothing unused; a GPU whose driver does not say; what lies above either.
+  #findUntold() {
+    const { untold, kind, seg, parent, extra } = this;
+    const measured = new Uint8Array(this.count);
+    untold.fill(0);
+    for (let place = this.count - 1; place > 0; place--) {
+      const above = parent[place];
+      if (kind[place] === SEGMENT) {
+        if (seg[place] === UNUSED) measured[above] = 1;
+        else if (seg[place] === UNKNOWN && kind[above] === INSTANCE) untold[above] = 1;
+        continue;
+      }
+      if (kind[place] === INSTANCE && measured[place]) untold[place] = 0;
+      if (kind[place] === GPU && extra[place].used !== undefined) untold[place] = extra[place].used === null ? 1 : 0;
+      if (untold[place]) untold[above] = 1;
+    }
+  }
 
   // Ordinal of the first segment at or after each place; one more entry for the end.
   #firstSegments() {
@@ -131,8 +159,13 @@ export class Tree {
 
   // Share of a GPU that is in use; null where nobody tells, and where a tenant sees no more than its own.
   useOf(place) {
-    if (this.size[place] === 0 || this.extra[place].used === null || this.scope.startsWith("tenant:")) return null;
+    if (this.size[place] === 0 || this.untold[place] || this.scope.startsWith("tenant:")) return null;
     return this.used[place] / this.size[place];
+  }
+
+  // MiB in use at or below `place`; null where nobody tells.
+  inUse(place) {
+    return this.untold[place] ? null : this.used[place];
   }
 
   // What a segment is called: its kind, or more where more is told.
@@ -152,22 +185,28 @@ export class Tree {
     this.values.set(frame.values);
     this.seq = frame.seq;
     this.at = frame.at;
-    this.settle();
+    this.#keyframe();
   }
 
   // Sums from `values`, after they have changed.
   settle() {
-    const { sum, used, segments, values, seg, parent, kind, size } = this;
+    const { sum, used, live, extra, segments, values, seg, parent, kind, size } = this;
     sum.fill(0);
     used.fill(0);
     for (let ordinal = 0; ordinal < segments.length; ordinal++) {
       const place = segments[ordinal];
       const value = values[ordinal];
       sum[place] = value;
-      if (IN_USE.has(seg[place])) used[place] = value;
+      if (!NOT_IN_USE.has(seg[place]) && (seg[place] !== UNKNOWN || kind[parent[place]] !== GPU)) used[place] = value;
     }
     for (let place = this.count - 1; place > 0; place--) {
-      if (kind[place] === GPU && size[place] > sum[place]) sum[place] = size[place];
+      if (kind[place] === GPU) {
+        if (size[place] > sum[place]) sum[place] = size[place];
+        // What its driver said, and since then what its segments have changed by.
+        const told = extra[place].used;
+        if (Number.isNaN(live[place])) live[place] = used[place];
+        if (typeof told === "number") used[place] = Math.max(0, told + used[place] - live[place]);
+      }
       sum[parent[place]] += sum[place];
       used[parent[place]] += used[place];
     }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dashboard.live.gpumem_codec import GpumemEncoder
-from gpupool.policies.memory_tree import MemoryTree, TreeNode
+from gpupool.policies.memory_tree import NOT_IN_USE, MemoryTree, TreeNode
 from gpupool.simulation.traffic import Traffic
 
 BEGAN: Final = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -55,6 +55,7 @@ class MovingFleet:
         self._figures: dict[int, dict[str, float | None]] = {}
         self._seconds = 0.0
         self._gpus: list[tuple[int, range]] = []
+        self._idle: set[int] = set()  # ordinals of segments that are not in use
         self._adapters = adapters
         for number in range((gpus + 7) // 8):
             name = f"sim-h100-{number + 1:02d}"
@@ -77,7 +78,7 @@ class MovingFleet:
             free = self._values[segments.stop - 1]
             self._figures[node] = {
                 "reserved": _GPU_MIB - free,
-                "used": sum(self._values[segments.start : segments.stop - 1]),
+                "used": sum(self._values[at] for at in segments if at not in self._idle),
                 "schedulable": free,
             }
         return MemoryTree("cluster", "all", tuple(self._nodes), tuple(self._values), dict(self._figures))
@@ -136,6 +137,8 @@ class MovingFleet:
 
     def _segment(self, parent: int, segment: str, mib: int) -> None:
         self._add(parent, "segment", "", "", {"seg": segment})
+        if segment in NOT_IN_USE:
+            self._idle.add(len(self._values))
         self._values.append(mib)
 
     def _add(self, parent: int, kind: str, key: str, label: str, extra: dict[str, Any]) -> int:
