@@ -2,18 +2,25 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
+from gpupool.policies.memory_summary import summarise
+from gpupool.policies.memory_tree import build_tree
+from gpupool.policies.memory_wire import frame_of
 from tenants.models import TenantRole
 from tests.browser.conftest import Web
 from tests.browser.walk import wait_for_pill
 from tests.browser.walls import WallDouble, signed_in, told
 from tests.dashboard.live.memory_examples import MovingFleet
 from tests.dashboard.people import person, tenant
+from tests.gpupool.policies.test_memory_tree import GIB, WHO, a_claim, a_device, an_instance
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -202,6 +209,124 @@ def test_a_tenant_in_a_node_and_in_chinese(open_page: OpenPage, shoot: Shoot) ->
     words = page.evaluate("JSON.parse(document.getElementById('flame-strings').textContent)")
     english = {word for word in _words(words) if re.fullmatch(r"[A-Za-z][a-z ]+", word)}
     assert english <= {"Asia/Shanghai"}, english
+
+
+READ = """async (frame) => {
+  const script = document.querySelector("script[src*=flame]").src;
+  const load = (name) => import(script.replace("page.js", name));
+  const [{ Tree }, { summarise }, { facts }] = await Promise.all(["tree.js", "figures.js", "tooltip.js"].map(load));
+  const tree = new Tree(frame);
+  const all = [...tree.kind.keys()];
+  const of = (kind) => all.filter((place) => tree.kind[place] === kind).map((place) => tree.inUse(place));
+  const before = { pool: of(0), gpus: of(2), instances: of(4), reserved: summarise(tree).reserved };
+  before.told = facts(tree, 2).map((fact) => fact.join(" "));
+  tree.values[0] += 256;
+  tree.settle();
+  return { ...before, then: of(2) };
+}"""
+
+
+def test_in_use_and_reserved_are_what_the_server_says(open_page: OpenPage) -> None:
+    told = an_instance(7, weights=6 * GIB, kv_capacity=60 * GIB, kv_used=0.05)  # holds all of its cache
+    silent = an_instance(8)  # it is measured, and tells nothing of what it has
+    hidden = an_instance(9, weights=4 * GIB)  # nobody tells what its processes have
+    over = an_instance(10, weights=6 * GIB)  # has more than it claims
+    sizes = {told: 76, silent: 4, over: 12}
+    by: dict[str, int | None] = {str(one.instance_id): size * GIB for one, size in sizes.items()}
+    devices = [
+        a_device(device_id=UUID(int=20 + at), index=at, by_instance=by, used=used)
+        for at, used in enumerate((77 * GIB, 78 * GIB, None, 12 * GIB))
+    ]
+    claims = [
+        a_claim(one, gib, on=UUID(int=20 + at))
+        for at, one, gib in ((0, told, 78), (1, silent, 10), (1, hidden, 20), (2, silent, 10), (3, over, 10))
+    ]
+    tree = build_tree(devices, claims, {one.instance_id: one for one in (told, silent, hidden, over)}, WHO)
+    page = open_page()
+    opened(page, MovingFleet(1))
+    found = page.evaluate(READ, msgspec.to_builtins(frame_of(tree, epoch=1, seq=1, at=datetime.now(tz=UTC))))
+    assert found["gpus"] == [77 * 1024, 78 * 1024, None, 12 * 1024]
+    assert found["instances"] == [76 * 1024, 4096, None, 4096, 12 * 1024]
+    assert found["pool"] == [None]
+    assert found["reserved"] == 128 * 1024 == summarise(tree).allocated_mib
+    assert "In use 77 GiB, 96.3 %" in found["told"]
+    assert "KV cache in use 5.0 %" in found["told"]
+    assert found["then"][0] == 77 * 1024 + 256
+
+
+def test_two_tenants_of_one_name_are_two_and_a_topology_leaves_chart_canvas_and_focus(open_page: OpenPage) -> None:
+    fleet = MovingFleet(1)
+    one, other, third = places(fleet, "tenant")
+    rename(fleet, other, label=fleet._nodes[one][3])
+    page = open_page()
+    double = opened(page, fleet, f"{WALL}?by=tenant&scope=gpu:{fleet._nodes[2][2]}")
+    page.locator(".flame-history .scatterlayer").wait_for(state="attached")
+    legend = page.locator("[data-part=legend] button")
+    assert legend.count() == 3
+    assert len(set(page.evaluate("[...gatehouseFlame.now.slots.values()]"))) == 3
+    crumb = page.locator("[data-part=crumbs]").get_by_role("button", name="sim-h100-01")
+    crumb.focus()
+    page.evaluate(
+        """() => { window.drawn = 0; const { react } = Plotly; const { wall } = gatehouseFlame;
+        window.painter = wall.painter; window.painted = wall.canvas.toDataURL();
+        Plotly.react = (...given) => { window.drawn += 1; return react.apply(Plotly, given); }; }"""
+    )
+    rename(fleet, third, label="somebody else")
+    double.tick()
+    wait_until(lambda: told(page, "stats.keyframes") == 2, "the other topology does not arrive")
+    wait_until(lambda: legend.filter(has_text="somebody else").count() == 1, "the legend keeps the name of before")
+    assert page.evaluate("window.drawn") == 0
+    assert page.evaluate("gatehouseFlame.wall.painter === window.painter")
+    assert page.evaluate("gatehouseFlame.wall.canvas.toDataURL() !== window.painted")
+    assert crumb.evaluate("(button) => button === document.activeElement")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement === gatehouseFlame.wall.stage")
+
+
+def test_the_past_is_walked_through_beside_a_history_without_figures(open_page: OpenPage) -> None:
+    fleet = MovingFleet(1)
+    page = open_page()
+    opened(page, fleet)
+    page.route("**/gpu-memory/history/**", lambda route: route.fulfill(json={"series": {}, "start": 0, "step": 60}))
+    page.get_by_role("button", name="1 h").click()
+    page.get_by_text("Nothing has been recorded for this GPU").wait_for()
+    slider = page.get_by_label("Moment of the last 15 minutes")
+    slider.fill("-300")
+    wait_until(lambda: told(page, "now.tree.seq") == 1, "the frame of then is not shown")
+    wait_until(lambda: "at=" in page.evaluate("location.search"), "the address does not say when")
+    at = int(told(page, "state.at"))
+    page.evaluate("(() => { const now = Date.now; Date.now = () => now() + 400_000; })()")  # it has been looked at
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    assert int(told(page, "state.at")) == at - 5
+    assert int(slider.input_value()) < -690
+    page.get_by_role("button", name="Back to live").click()
+    wait_for_pill(page, "live")
+
+
+def test_rows_of_one_node_are_not_under_another_and_leave_the_focus_where_it_is(open_page: OpenPage) -> None:
+    fleet = MovingFleet(9)
+    page = open_page()
+    opened(page, fleet)
+    asked: list[Route] = []
+    page.route("**/gpu-memory/processes/**", lambda route: asked.append(route))
+    board = "<div tabindex='0' id='board'><table><tbody><tr><td>{}</td></tr></tbody></table></div>"
+    first, second = places(fleet, "node")
+    page.evaluate(f"gatehouseFlame.wall.on.enter({first})")
+    wait_until(lambda: bool(page.evaluate("true") and asked), "the processes are not asked for")
+    asked.pop().fulfill(body=board.format("of the first"))
+    page.locator("#board").focus()
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    wait_until(lambda: bool(page.evaluate("true") and asked), "the processes are not asked for again")
+    asked.pop().fulfill(body=board.format("of the first, later"))
+    page.get_by_text("of the first, later").wait_for()
+    assert page.evaluate("document.activeElement.id") == "board"
+    wait_until(  # not a double click
+        lambda: page.evaluate(f"(gatehouseFlame.wall.on.enter({second}), gatehouseFlame.now.scope)") == second,
+        "the other node is not entered",
+    )
+    wait_until(lambda: bool(page.evaluate("true") and asked), "the other node's processes are not asked for")
+    assert page.locator("#board").count() == 0
 
 
 def _words(told: Any) -> list[str]:

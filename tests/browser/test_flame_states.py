@@ -62,6 +62,7 @@ def test_empty_then_filled_then_stale_then_denied(
     User.objects.update(platform_role="")
     wait_for_pill(page, "denied")
     page.get_by_text("You may no longer see this").wait_for()
+    page.get_by_role("button", name="Pause").click()
     assert page.locator("[data-part=stage]").is_hidden()
 
 

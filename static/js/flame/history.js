@@ -35,9 +35,11 @@ export class History {
     document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(this.timer) : this.#load()));
   }
 
+  // Each topology comes by here: the chart is drawn anew for another theme alone.
   setPalette(palette) {
+    if (palette === this.palette) return;
     this.palette = palette;
-    if (this.told) this.#draw();
+    if (this.told && !this.chart.hidden) this.#draw();
   }
 
   // `device` is its id, `label` what the heading says.
@@ -54,7 +56,7 @@ export class History {
   mark(at) {
     if (at === this.marked) return;
     this.marked = at;
-    if (this.told) window.Plotly.relayout(this.chart, { shapes: this.#shapes() });
+    if (this.told && !this.chart.hidden) window.Plotly.relayout(this.chart, { shapes: this.#shapes() });
   }
 
   #choose(range) {

@@ -2,7 +2,7 @@
 import { showState } from "../live.js";
 import { words } from "../words.js";
 import { Palette, tenantSlots } from "./colours.js";
-import { deviceOf, showCrumbs } from "./crumbs.js";
+import { Crumbs, deviceOf } from "./crumbs.js";
 import { asCsv, asPng, asSvg, fileName, save } from "./export.js";
 import { Feed, Stats } from "./feed.js";
 import { Figures, Legend, legendOf, summarise, Tightest, where } from "./figures.js";
@@ -40,6 +40,7 @@ const pointing = new Pointing(stage, tooltip, (dimmed) => setDims(dimmed));
 const figures = new Figures(page);
 const legend = new Legend(part("legend"), (key) => setDims(key === null ? null : ofLegend(now.tree, key, state.by === "tenant")));
 const tightest = new Tightest(part("tightest"), (key) => goTo(key));
+const crumbs = new Crumbs(part("crumbs"), (key) => goTo(key, { preventScroll: true }));
 const table = new TreeTable(part("table"));
 const history = new History(part("history"), page.dataset.history);
 const processes = new Processes(part("processes"), page.dataset.processes ?? "");
@@ -186,14 +187,15 @@ function up() {
   if (now.tree && now.scope > 0) setScope(now.tree.parent[now.scope]);
 }
 
-function goTo(key) {
+function goTo(key, { preventScroll = false } = {}) {
   const place = now.tree.find(key);
   if (place < 0) return;
   setScope(place);
-  stage.focus();
+  stage.focus({ preventScroll });
 }
 
 function setPaused(value) {
+  if (now.channel === "denied") return; // what was shown before is not shown again
   if (state.at) {
     backToLive();
     return;
@@ -205,7 +207,8 @@ function setPaused(value) {
   showChannel(paused ? "paused" : "connecting");
 }
 
-function goBack(at, { load = true, step = false } = {}) {
+function goBack(at, { load = true } = {}) {
+  if (now.channel === "denied") return;
   feed.stop();
   paused = false;
   state.at = String(at);
@@ -213,7 +216,7 @@ function goBack(at, { load = true, step = false } = {}) {
   showPause();
   showChannel("paused");
   if (!load) return; // the slider still moves: its last place is the one that the address says
-  writeState(state, { step });
+  writeState(state);
   scrub.load(at);
 }
 
@@ -242,9 +245,7 @@ function showPause() {
 function dress() {
   const { tree } = now;
   now.palette ??= new Palette();
-  const names = [];
-  for (let place = 0; place < tree.count; place++) if (tree.kind[place] === TENANT) names.push(tree.short[place]);
-  now.slots = tenantSlots(names);
+  now.slots = tenantSlots(tree.ids.filter((_, place) => tree.kind[place] === TENANT));
   now.styles = now.palette.stylesOf(tree, state.by === "tenant");
   wall.setLook(now.palette, now.styles);
   history.setPalette(now.palette);
@@ -255,7 +256,7 @@ function arrange({ keepZoom }) {
   const { tree, scope } = now;
   now.plan = new Plan(tree, scope, state.view);
   wall.show(now.plan, { keepZoom });
-  showCrumbs(part("crumbs"), tree, scope, setScope);
+  crumbs.show(tree, scope);
   const gpu = deviceOf(tree, scope, history.device, GPU);
   if (gpu >= 0) history.follow(tree.ids[gpu], where(tree, gpu));
   const node = tree.ancestor(scope, NODE);

@@ -17,7 +17,7 @@ export class Processes {
     if (!this.box || !this.address || node === this.node) return;
     this.node = node;
     this.box.hidden = !node;
-    if (!node) this.box.replaceChildren();
+    this.box.replaceChildren(); // rows of another node are none of this one
     this.#load();
   }
 
@@ -31,7 +31,10 @@ export class Processes {
       if (answer.ok && !answer.redirected) {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         if (turn !== this.asked) return;
-        this.box.replaceChildren(...page.body.children);
+        const [rows, next] = [this.box, page].map((from) => from.querySelector("tbody"));
+        // The frame around the rows stays: who scrolls it by keyboard keeps the focus.
+        if (rows && next) rows.replaceChildren(...next.children);
+        else this.box.replaceChildren(...page.body.children);
       }
     } catch {
       // The rows of before stay; the pill says whether the server is there.

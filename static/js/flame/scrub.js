@@ -5,6 +5,7 @@ import { clock, say } from "./words.js";
 const SPAN_SECONDS = 900;
 const STEP_SECONDS = 5;
 const SETTLE_MS = 120;
+const AGE_MS = 5000;
 
 export class Scrub {
   // `onFrame(tree)`, `onLive()`, `onTrouble(sentence or "")`, `onMove(at, {settled})`.
@@ -17,38 +18,42 @@ export class Scrub {
     this.onMove = onMove;
     this.asked = 0;
     this.timer = 0;
+    this.at = 0; // the moment that is shown, 0 for now; the slider moves away from it while time passes
+    this.placed = 0; // where the slider was put for it
     slider.min = String(-SPAN_SECONDS);
     slider.max = "0";
     slider.step = String(STEP_SECONDS);
     slider.value = "0";
     slider.addEventListener("input", () => this.#moved());
-    this.#say(0);
+    setInterval(() => this.at && this.#place(), AGE_MS);
+    this.#place();
   }
 
   #moved() {
     const back = Number(this.slider.value);
-    this.#say(back);
     clearTimeout(this.timer);
     if (back >= 0) {
       this.asked += 1;
       this.onLive();
       return;
     }
-    const at = Math.round(Date.now() / 1000) + back;
+    // Steps are from the moment that is shown, however long ago the slider was put there.
+    const at = this.at ? this.at + back - this.placed : Math.round(Date.now() / 1000) + back;
     this.onMove(at);
     this.timer = setTimeout(() => this.onMove(at, { settled: true }), SETTLE_MS);
   }
 
-  #say(back) {
-    const at = Date.now() + back * 1000;
-    this.slider.setAttribute("aria-valuetext", back === 0 ? say("now") : clock(at));
-  }
-
   // The slider where `at` is; 0 for now.
   put(at) {
-    const back = at ? at - Math.round(Date.now() / 1000) : 0;
+    this.at = at;
+    this.#place();
+  }
+
+  #place() {
+    const back = this.at ? this.at - Math.round(Date.now() / 1000) : 0;
     this.slider.value = String(Math.max(-SPAN_SECONDS, Math.min(0, back)));
-    this.#say(Number(this.slider.value));
+    this.placed = Number(this.slider.value);
+    this.slider.setAttribute("aria-valuetext", this.at ? clock(this.at * 1000) : say("now"));
   }
 
   forget() {

@@ -27,11 +27,11 @@ export class Wall {
     this.focused = -1;
     this.range = null;
     this.late = new Set(); // bands that are to be drawn when they come into sight
-    this.frame = 0;
+    this.frames = new Map(); // by kind of work: the next animation frame that does it
     new ResizeObserver(() => this.#resized()).observe(stage.parentElement);
     this.#watchScale();
     for (const event of ["scroll", "resize"]) {
-      addEventListener(event, () => this.late.size && this.#soon(() => this.#drawLate()), { passive: true });
+      addEventListener(event, () => this.late.size && this.#soon("late", () => this.#drawLate()), { passive: true });
     }
     addEventListener("beforeprint", () => this.plan && this.#drawLate({ all: true })); // paper has no scrolling
     this.#listen();
@@ -66,6 +66,30 @@ export class Wall {
     this.scale = Math.min(3, devicePixelRatio || 1, MOST_HIGH / plan.height, Math.sqrt(MOST_PIXELS / plan.height / this.width));
     this.drawnWidest = plan.widest;
     this.ratio = devicePixelRatio;
+    this.#prepare();
+    const { tree } = plan;
+    const bands = plan.banded
+      ? plan.bands.map(({ root, top }) => ({ label: this.#bandLabel(tree.short[root]), centre: top + plan.bandHeight / 2 }))
+      : [];
+    const look = { plan, bands, margins, width: this.width, palette: this.palette, range: this.range };
+    // Other instances on the same devices leave the axes as they are.
+    const axes = JSON.stringify([bands, margins, this.width, plan.height, this.range, this.palette.dim]);
+    if (axes !== this.lastAxes) this.axes.show(look);
+    this.lastAxes = axes;
+    this.on.zoomed(this.range[0] > 0 || this.range[1] < full[1]);
+    this.draw();
+  }
+
+  // Canvases and what paints on them; other instances on the same devices keep both.
+  #prepare() {
+    const { plan, margins, painter } = this;
+    const size = JSON.stringify([this.width, plan.height, this.scale, margins.left, margins.top]);
+    if (painter && painter.palette === this.palette && size === this.lastSize) {
+      this.context.clearRect(0, 0, this.width, plan.height);
+      painter.forget();
+      return;
+    }
+    this.lastSize = size;
     for (const canvas of [this.canvas, this.overlay]) {
       canvas.width = Math.round(this.width * this.scale);
       canvas.height = Math.round(plan.height * this.scale);
@@ -79,17 +103,6 @@ export class Wall {
     this.over = this.overlay.getContext("2d");
     this.over.setTransform(this.scale, 0, 0, this.scale, 0, 0);
     this.painter = new Painter(this.context, this.palette, this.scale);
-    const { tree } = plan;
-    const bands = plan.banded
-      ? plan.bands.map(({ root, top }) => ({ label: this.#bandLabel(tree.short[root]), centre: top + plan.bandHeight / 2 }))
-      : [];
-    const look = { plan, bands, margins, width: this.width, palette: this.palette, range: this.range };
-    // Other instances on the same devices leave the axes as they are.
-    const axes = JSON.stringify([bands, margins, this.width, plan.height, this.range, this.palette.dim]);
-    if (axes !== this.lastAxes) this.axes.show(look);
-    this.lastAxes = axes;
-    this.on.zoomed(this.range[0] > 0 || this.range[1] < full[1]);
-    this.draw();
   }
 
   #margins(plan, wide) {
@@ -157,13 +170,14 @@ export class Wall {
     this.#zoom([start, start + to - from]);
   }
 
-  #soon(work) {
-    cancelAnimationFrame(this.frame);
-    this.frame = requestAnimationFrame(work);
+  // Each kind of work has a frame of its own: what is redrawn must not keep another size from being shown.
+  #soon(kind, work) {
+    cancelAnimationFrame(this.frames.get(kind));
+    this.frames.set(kind, requestAnimationFrame(work));
   }
 
   redraw() {
-    this.#soon(() => this.draw());
+    this.#soon("draw", () => this.draw());
   }
 
   outline() {
@@ -212,7 +226,7 @@ export class Wall {
     const wide = this.stage.parentElement.clientWidth;
     if (!this.plan || wide === this.lastWide) return;
     this.lastWide = wide;
-    this.#soon(() => this.show(this.plan));
+    this.#soon("show", () => this.show(this.plan));
   }
 
   // What lies under the pointer: a place; a band's label is its band.
