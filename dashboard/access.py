@@ -1,6 +1,7 @@
 """Who may see which page. Pages of a tenant that one is no member of do not exist (404)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, ParamSpec
@@ -15,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django_htmx.middleware import HtmxDetails
-from psycopg.errors import QueryCanceled
+from psycopg.errors import LockNotAvailable, QueryCanceled
 
 from dashboard.viewing import CLOSED, Viewing, viewing_in
 from tenants import selectors
@@ -134,7 +135,7 @@ def _in_time(
     try:
         return view(request, *args, **kwargs)
     except OperationalError as error:
-        if not isinstance(error.__cause__, QueryCanceled):
+        if not isinstance(error.__cause__, QueryCanceled | LockNotAvailable):
             raise
     return render(request, "too_slow.html", status=503)
 
@@ -151,9 +152,21 @@ def console_page(
             raise PermissionDenied
         if viewing is not None:
             return render(request, "viewing_refused.html", {"viewing": viewing}, status=403)
-        return view(request, *args, **kwargs)
+        with _others_at_work(request):
+            return view(request, *args, **kwargs)
 
     return _for_people(guarded)
+
+
+@contextmanager
+def _others_at_work(request: HttpRequest) -> Iterator[None]:
+    """What somebody else deletes between a page's look and its write is not there (404)."""
+    try:
+        yield
+    except ObjectDoesNotExist as error:
+        if request.method != "POST":
+            raise
+        raise Http404 from error
 
 
 def portal_page(
@@ -176,13 +189,8 @@ def portal_page(
             raise Http404 from error
         access = PortalAccess(user, tenant, selectors.get_role(user, tenant), viewing)
         request.portal = access  # type: ignore[attr-defined]  # read back by portal_of alone
-        with timezone.override(ZoneInfo(tenant.time_zone)):
-            try:
-                return view(request, access, *args, **kwargs)
-            except ObjectDoesNotExist as error:
-                if request.method != "POST":
-                    raise
-                raise Http404 from error  # somebody else deleted it between the page's look and its write
+        with timezone.override(ZoneInfo(tenant.time_zone)), _others_at_work(request):
+            return view(request, access, *args, **kwargs)
 
     return _for_people(guarded)
 
