@@ -7,6 +7,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from gpupool.models import ModelVersion
+from gpupool.models.catalog import PAPERS
 from gpupool.policies.estimate.kv_cache import CACHE_TYPES
 from gpupool.policies.version_needs import LONGEST_TAG, MOST_DEVICES
 from gpupool.reads.catalogue import list_launchable_versions
@@ -54,7 +55,8 @@ class FitForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._versions: dict[str, ModelVersion] = {str(one.pk): one for one in list_launchable_versions()}
+        versions = list_launchable_versions().defer(*PAPERS)
+        self._versions: dict[str, ModelVersion] = {str(one.pk): one for one in versions}
         self.fields["version"].choices = [  # type: ignore[attr-defined]
             (key, f"{one.model.name} {one.name}") for key, one in self._versions.items()
         ]

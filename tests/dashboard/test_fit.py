@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from gpupool import services
 from gpupool.models import Device, Lease, ModelVersion
@@ -96,3 +98,10 @@ def test_it_is_for_platform_roles(client: Client) -> None:
 
 def test_it_is_in_the_navigation(reader: Client) -> None:
     assert f'href="{PAGE}"' in reader.get("/console/overview/").content.decode()
+
+
+def test_what_versions_were_admitted_by_is_not_read_to_name_them(reader: Client, version: ModelVersion) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        assert str(version.pk) in reader.get(PAGE).content.decode()
+    statements = [query["sql"] for query in asked.captured_queries]
+    assert not any(column in sql for sql in statements for column in ('"manifest"', '"card"', '"checks"'))
