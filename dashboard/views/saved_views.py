@@ -69,6 +69,6 @@ def _tenant(request: HttpRequest) -> Tenant | None:
     if not slug:
         return None
     try:
-        return get_tenant_for(signed_in(request), slug)
+        return get_tenant_for(signed_in(request), slug.replace("\x00", ""))
     except Tenant.DoesNotExist as error:
         raise Http404 from error

@@ -59,4 +59,5 @@ def test_a_tenants_views_are_for_its_members(client: Client) -> None:
     client.force_login(User.objects.get(email="ada@example.com"))
     assert client.post("/views/save/", {**SAVE, "tenant": "acme"}).status_code == 302
     assert client.post("/views/save/", {**SAVE, "tenant": "bolt"}).status_code == 404
+    assert client.post("/views/save/", {**SAVE, "tenant": "\x00"}).status_code == 404
     assert SavedView.objects.get().tenant_id is not None
