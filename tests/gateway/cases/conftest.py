@@ -1,19 +1,42 @@
-from collections.abc import Iterator
+"""One house for all of these tests, on one worker: it is started once."""
+
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
 from pytest_django import DjangoDbBlocker
 
 from tests.gateway.cases.desk import Case, CasesHouse, Engines
 from tests.house import house_environ, own_database
+from tests.kept import Kept
+
+FOLDER: Final = Path(__file__).parent
+
+_house: Final[Kept[CasesHouse]] = Kept(FOLDER)
+_engines: Final[Kept[Engines]] = Kept(FOLDER)
 
 
-@pytest.fixture(scope="package")
-def house(
-    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CasesHouse]:
-    """See tests.gateway.cases.desk; one for all of these tests."""
-    folder = tmp_path_factory.mktemp("cases")
-    with own_database(django_db_blocker) as database_url:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("cases"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    try:
+        return (yield)
+    finally:
+        _engines.close_before(nextitem)
+        _house.close_before(nextitem)
+
+
+@contextmanager
+def _settled(blocker: DjangoDbBlocker, folder: Path) -> Iterator[CasesHouse]:
+    with own_database(blocker) as database_url:
         house = CasesHouse(folder, house_environ(database_url))
         try:
             house.settle_in()
@@ -22,17 +45,22 @@ def house(
             house.stop_all()
 
 
-@pytest.fixture(scope="package")
-def _engines() -> Iterator[Engines]:
-    engines = Engines()
-    yield engines
-    engines.close()
+@pytest.fixture(scope="module")
+def house(
+    request: pytest.FixtureRequest,
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> CasesHouse:
+    """See tests.gateway.cases.desk; one for all of these tests."""
+    return _house.get(request, lambda: _settled(django_db_blocker, tmp_path_factory.mktemp("cases")))
 
 
 @pytest.fixture
-def engines(_engines: Engines) -> Iterator[Engines]:
-    yield _engines
-    _engines.stop_all()
+def engines(request: pytest.FixtureRequest) -> Iterator[Engines]:
+    engines = _engines.get(request, lambda: closing(Engines()))
+    yield engines
+    engines.stop_all()
 
 
 @pytest.fixture(params=["relay", "drf"])
