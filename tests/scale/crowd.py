@@ -1,4 +1,4 @@
-"""A large installation in the database: tenants, keys, usage of a month with its sums, audit rows, refusals.
+"""A large installation in the database: tenants, keys, usage of weeks with its sums, audit rows, refusals.
 
 Made by the database itself where it can be: a million rows take some seconds.
 """
@@ -14,7 +14,6 @@ from tenants.models import Tenant
 from tenants.services.rollups import rebuild_day
 
 MODELS: Final = 12
-DAYS: Final = 28
 
 
 _FILLED: Final = (
@@ -29,11 +28,13 @@ class Crowd:
     keys: int
     usage: int
     audits: int
+    days: int
+    """Over which the usage is spread, evenly."""
 
 
-SMALL: Final = Crowd(tenants=8, keys=20, usage=200, audits=60)
-MIDDLE: Final = Crowd(tenants=300, keys=1_500, usage=12_000, audits=2_000)
-LARGE: Final = Crowd(tenants=10_000, keys=100_000, usage=1_000_000, audits=200_000)
+SMALL: Final = Crowd(tenants=8, keys=20, usage=200, audits=60, days=8)
+MIDDLE: Final = Crowd(tenants=300, keys=1_500, usage=12_000, audits=2_000, days=8)
+LARGE: Final = Crowd(tenants=10_000, keys=100_000, usage=1_000_000, audits=200_000, days=28)
 
 _TENANTS: Final = """
 INSERT INTO tenants_tenant (id, slug, name, sla_tier, time_zone, state, response_retention_days, created_at)
@@ -94,7 +95,7 @@ def fill(crowd: Crowd, *, now: datetime, name: str = "crowd") -> Tenant:
         "usage": crowd.usage,
         "audits": crowd.audits,
         "models": MODELS,
-        "span": float(DAYS * 86_400),
+        "span": float(crowd.days * 86_400),
     }
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
@@ -102,7 +103,7 @@ def fill(crowd: Crowd, *, now: datetime, name: str = "crowd") -> Tenant:
         cursor.execute("SET statement_timeout = 0")  # a million rows take longer than any page may
         for statement in (_TENANTS, _KEYS, _USAGE, _AUDITS):
             cursor.execute(statement, values)
-    for back in range(DAYS + 1):
+    for back in range(crowd.days + 1):
         rebuild_day(now - timedelta(days=back))
     with connection.cursor() as cursor:
         # Only these: of the server's own tables another worker's run may hold the locks until its test ends.
