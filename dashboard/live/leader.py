@@ -26,6 +26,8 @@ from gpupool.leases.leader import LeaderLease
 TTL_SECONDS: Final = 6.0
 _NAME: Final = "live"
 _RETRY_SECONDS: Final = 2.0
+_STUCK_SECONDS: Final = 20.0
+"""Longer than any one scope takes, with its statements' and the board's deadlines: the thread hangs then."""
 
 log = structlog.get_logger(__name__)
 _terms: Final = itertools.count(1)
@@ -61,6 +63,8 @@ class Leader:
             _thread.submit(self._let_go)
 
     async def _run(self) -> None:
+        # Whoever leads with a thread that hangs keeps the lease from those who could publish, and says nothing.
+        await asyncio.get_running_loop().run_in_executor(_thread, _nothing)
         if self._store is None:
             await self._publish(next(_terms))
             return
@@ -74,12 +78,14 @@ class Leader:
         await asyncio.sleep(_RETRY_SECONDS)
 
     async def _publish(self, fence: int) -> None:
-        """Until it is superseded or cancelled: then not even what the thread has read already goes out."""
+        """Until it is superseded or cancelled: then not even what the thread has read already goes out.
+
+        Raises TimeoutError when the thread hangs.
+        """
         publisher = Publisher(self._board, self._feed_named, fence=fence, clock=self._clock)
-        loop = asyncio.get_running_loop()
         try:
             while not publisher.stopped:
-                pause = await loop.run_in_executor(_thread, publisher.round)
+                pause = await _round(publisher)
                 await asyncio.sleep(pause)
         finally:
             publisher.stop()
@@ -87,3 +93,25 @@ class Leader:
     def _let_go(self) -> None:
         self._board.close()
         connection.close()
+
+
+async def _round(publisher: Publisher) -> float:
+    """One round in the thread, however long it takes while scopes get done. Raises TimeoutError where none does.
+
+    The thread is not waited for then: what hangs there takes no cancellation.
+    """
+    running = asyncio.get_running_loop().run_in_executor(_thread, publisher.round)
+    try:
+        while True:
+            before = publisher.steps
+            done, _ = await asyncio.wait({running}, timeout=_STUCK_SECONDS)
+            if done:
+                return running.result()
+            if publisher.steps == before:
+                raise TimeoutError("the publisher's thread hangs")
+    finally:
+        running.cancel()  # what has not begun yet; whatever became of the rest, nobody asks
+
+
+def _nothing() -> None:
+    """What the thread does as soon as it is free."""

@@ -70,6 +70,9 @@ class Publisher:
         self._next_epoch = int(clock.now().timestamp())
         self._blind = False
         self._crowded_due = 0.0
+        self._untold: list[Topic] = []
+        self.steps = 0
+        """Counts what a round has done: one that hangs counts no further. Read from any thread."""
 
     def stop(self) -> None:
         """Nothing is published from now on, not even what has been read already. From any thread."""
@@ -98,6 +101,7 @@ class Publisher:
         for topic, scope in sorted(self._scopes.items(), key=lambda item: item[1].due):
             if self.stopped or scope.due > self._clock.monotonic():
                 continue
+            self.steps += 1
             try:
                 self._publish(topic, scope)
             except BoardUnavailable as error:
@@ -120,13 +124,16 @@ class Publisher:
     def _tell_crowded(self, topics: list[Topic]) -> None:
         """Their pages would take silence for a socket that is dead, and open another."""
         now = self._clock.monotonic()
-        if not topics or now < self._crowded_due:
-            return
-        self._crowded_due = now + _LONGEST_PAUSE_SECONDS
-        log.warning("live_topics_left_out", topics=len(topics))
-        for topic in topics[:_MOST_TOPICS]:
+        if topics and not self._untold and now >= self._crowded_due:
+            self._crowded_due = now + _LONGEST_PAUSE_SECONDS
+            log.warning("live_topics_left_out", topics=len(topics))
+            self._untold = topics
+        # Some in each round, so that however many they are, those that are read are not late.
+        telling, self._untold = self._untold[:_MOST_TOPICS], self._untold[_MOST_TOPICS:]
+        for topic in set(telling).intersection(topics):
             if self.stopped:
                 return
+            self.steps += 1
             frame = Frame(self._fence, 0, 0, "crowded", trouble=True)
             if self._board.publish(topic, frame, kept_seconds=_KEPT_SECONDS) is Published.SUPERSEDED:
                 self.stop()
@@ -160,11 +167,12 @@ class Publisher:
             trouble = "broken"
         if trouble:
             scope.failures += 1
+            frame = Frame(self._fence, scope.epoch, scope.seq, trouble, trouble=True)
             scope.encoder, scope.keyframe_due = scope.feed.encoder(), 0.0
-            if not self.stopped:
-                self._offer(topic, scope, Frame(self._fence, scope.epoch, scope.seq, trouble, trouble=True))
             if not scope.encoder.whole:  # a new encoder does not know what the old one's epoch was of
                 scope.epoch, scope.seq = self._new_epoch(), 0
+            if not self.stopped:  # last: the board may be away
+                self._offer(topic, scope, frame)
         ended = self._clock.monotonic()
         pause = max(scope.feed.period_seconds, 2 * (ended - begun))  # never more than half of the thread's time
         pause = min(pause * 2 ** min(scope.failures, 5), max(_LONGEST_PAUSE_SECONDS, pause))

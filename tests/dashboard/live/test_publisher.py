@@ -148,6 +148,23 @@ def test_topics_beyond_what_one_thread_reads_are_told_so_and_take_nothing_from_o
     assert board.frames[-1].key
 
 
+def test_however_many_topics_are_left_out_all_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.live.publisher._MOST_TOPICS", 2)
+    board, clock, feed = FakeBoard(), ManualClock(), CountFeed(period_seconds=1)
+    board.topics = {Topic("count", f"{number}") for number in range(9)}
+    publisher = publisher_of(board, feed, clock=clock)
+    told = []
+    for _ in range(4):
+        publisher.round()
+        told.append(sum(frame.trouble for frame in board.frames))
+        clock.advance(0.25)
+    assert told == [2, 4, 6, 7]  # a few each time: the two that are read come in between
+    board.topics = set(sorted(board.topics)[:3])
+    clock.advance(5)
+    publisher.round()
+    assert sum(frame.trouble for frame in board.frames) == 8
+
+
 def test_a_superseded_publisher_stops() -> None:
     board = FakeBoard(TOPIC)
     publisher = publisher_of(board, CountFeed())
@@ -218,6 +235,24 @@ def test_after_a_trouble_the_epoch_is_another() -> None:
     keys = [frame.epoch for frame in board.frames if frame.key]
     assert len(keys) == 2
     assert keys[0] < keys[1]
+
+
+def test_a_trouble_that_could_not_be_told_ends_the_epoch_too() -> None:
+    """Its encoder is new: what it says next is of other nodes."""
+    board, clock = FakeBoard(TOPIC), ManualClock()
+
+    def fail(read: int) -> None:
+        if read == 2:
+            board.away = True
+            raise Gone
+
+    publisher = publisher_of(board, CountFeed(period_seconds=1, fail=fail), clock=clock)
+    publisher.round()
+    clock.advance(1)
+    publisher.round()
+    board.away = False
+    publisher.round()
+    assert board.shown == [(0, 1, b"K1"), (1, 1, b"K3")]
 
 
 def test_a_feed_that_fails_is_asked_less_often_and_others_go_on() -> None:
