@@ -4,7 +4,7 @@ The leader's side blocks and is used from its thread. Every write carries the le
 has written, an older one's frames are refused, however late it notices that it leads no more.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Final, Protocol
 
@@ -140,15 +140,25 @@ class ValkeyBoard:
 class LocalBoard:
     """Without Valkey: what this process's own viewers watch, and frames handed to them directly."""
 
-    def __init__(self, watched: Callable[[], Collection[Topic]], take: Callable[[Topic, Frame], None]) -> None:
-        """Both are called from the leader's thread."""
+    def __init__(self, watched: Mapping[Topic, object], take: Callable[[Topic, Frame], None]) -> None:
+        """`watched` is another's and changes meanwhile: what it has for a topic that was left and is watched again is
+        another object. `take` is called from the leader's thread.
+        """
         self._watched = watched
         self._take = take
+        self._begun: dict[Topic, object] = {}
 
     def watched(self) -> Collection[Topic]:
-        return self._watched()
+        topics = list(self._watched)
+        self._begun = {topic: self._begun[topic] for topic in topics if topic in self._begun}
+        return topics
 
     def publish(self, topic: Topic, frame: Frame, *, kept_seconds: float) -> Published:
+        watched = self._watched.get(topic)
+        if frame.key:
+            self._begun[topic] = watched
+        elif not frame.trouble and self._begun.get(topic) is not watched:
+            return Published.KEYFRAME  # nothing is kept here: who has come since the last one has none
         self._take(topic, frame)
         return Published.PUBLISHED
 

@@ -6,7 +6,7 @@ Belongs to one event loop. Begins with the first socket and ends a while after t
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
 
 import structlog
@@ -195,6 +195,8 @@ class Hub:
     async def _run(self) -> None:
         """While there are sockets, and a while longer: somebody reloads a page."""
         bus.listen(self._hint_from_thread)
+        # Beside the rest: what goes wrong there again and again must keep nobody's rights from being looked at.
+        looking = asyncio.create_task(self._people.run(), name="live-people")
         try:
             while True:
                 try:
@@ -206,12 +208,13 @@ class Hub:
                 if not self._connections:
                     return
         finally:
+            looking.cancel()  # not waited for: who joins now must find that this has ended
             bus.stop_listening(self._hint_from_thread)
 
     async def _serve(self) -> None:
-        parts: list[Coroutine[None, None, None]] = [self._people.run()]
+        parts: list[Coroutine[None, None, None]] = []
         if self._url is None:
-            board: Board = LocalBoard(self._topics, self._take_from_thread)
+            board: Board = LocalBoard(self._watched, self._take_from_thread)
             parts.append(Leader(board, self._feeds, store=None).run())
         else:
             board = ValkeyBoard(self._url, prefix=self._prefix)
@@ -239,9 +242,6 @@ class Hub:
             self._follower = None
             await end_tasks(*tasks)
             self._lost_board()
-
-    def _topics(self) -> Collection[Topic]:
-        return list(self._watched)
 
     def _hint_from_thread(self, section: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended

@@ -67,6 +67,7 @@ class People:
         self._hinted.set()
 
     async def run(self) -> None:
+        """Begins when all sockets there are were admitted just now."""
         now = asyncio.get_running_loop().time
         known_at = now()
         try:
@@ -96,11 +97,15 @@ class People:
             return True
         try:
             found = await _within(max(seconds, _LEAST_SECONDS), _read(sessions))
+            self._tell(found)
         except (DatabaseError, InterfaceError, TimeoutError) as error:
             # What cannot be asked is asked again; mostly frames come from the same database.
             log.warning("live_recheck_failed", error=str(error))
             return False
-        self._tell(found)
+        except Exception:
+            # As little is known then: what goes wrong each time must not keep sockets open for ever.
+            log.exception("live_recheck_broken")
+            return False
         return True
 
     async def _answer(self) -> None:

@@ -1,5 +1,6 @@
 """Sockets of `/ws/live` for tests: real sessions, real Valkey, the consumer that runs in the web process."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -55,20 +56,23 @@ class Socket:
 
     async def frame(self) -> Any:
         """The next frame, past what is none."""
-        while isinstance(said := await self.said(), dict) and "op" in said:
-            pass
+        async with asyncio.timeout(DEADLINE):
+            while isinstance(said := await self.said(), dict) and "op" in said:
+                pass
         return said
 
     async def told(self, operation: str) -> Any:
         """The next message that is no frame, of that kind."""
-        while (said := await self.said()).get("op") != operation:
-            pass
+        async with asyncio.timeout(DEADLINE):
+            while (said := await self.said()).get("op") != operation:
+                pass
         return said
 
     async def closed(self) -> tuple[int, str]:
         """Code and reason of the close, past frames that are still coming."""
-        while (event := await self.raw())["type"] != "websocket.close":
-            pass
+        async with asyncio.timeout(DEADLINE):
+            while (event := await self.raw())["type"] != "websocket.close":
+                pass
         return event["code"], event.get("reason") or ""
 
     async def say(self, **message: Any) -> None:

@@ -30,6 +30,7 @@ from tests.dashboard.live.sockets import DEADLINE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+BOARD_AWAY = '{"n":1,"op":"trouble","code":"board"}'
 OPERATOR = Viewer(user_id=1, platform_role="operator")
 _prefixes = (f"{settings.GATEHOUSE.valkey_prefix}hub-{number}:" for number in itertools.count())
 
@@ -72,9 +73,17 @@ class Page:
         return number
 
     async def until(self, condition: Callable[[int], bool]) -> int:
-        while not condition(number := await self.frame()):
-            pass
+        async with asyncio.timeout(DEADLINE):
+            while not condition(number := await self.frame()):
+                pass
         return number
+
+    async def trouble(self) -> str:
+        """The next trouble, past frames that are still coming."""
+        async with asyncio.timeout(DEADLINE):
+            while isinstance(payload := await self.next(), bytes):
+                self.shown = int(payload[2:])
+        return payload
 
     def leave(self) -> None:
         self.hub.leave(self.connection)
@@ -107,18 +116,16 @@ def feed() -> CountFeed:
 
 @pytest.fixture
 async def hubs(feed: CountFeed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hubs]:
-    monkeypatch.setattr(leader, "TTL_SECONDS", 1.0)
     monkeypatch.setattr(publisher, "LOOK_SECONDS", 0.02)
     made = Hubs(feed, settings.GATEHOUSE.valkey_scratch_url)
     yield made
     await made.aclose()
 
 
-async def test_viewers_of_all_processes_see_what_one_of_them_reads(hubs: Hubs, feed: CountFeed) -> None:
+async def test_viewers_of_all_processes_see_what_one_of_them_reads(hubs: Hubs) -> None:
     pages = [Page(hub).watch() for hub in (hubs.hub(), hubs.hub()) for _ in range(3)]
     for page in pages:
-        await page.until(lambda number: number >= 10)
-    assert feed.reads - max(page.shown for page in pages) < 5  # one reader: nobody skipped a number
+        await page.until(lambda number: number >= 10)  # one reader: nobody skips a number
 
 
 async def test_a_late_viewer_is_at_the_newest_state_at_once(hubs: Hubs, feed: CountFeed) -> None:
@@ -130,6 +137,7 @@ async def test_a_late_viewer_is_at_the_newest_state_at_once(hubs: Hubs, feed: Co
 
 
 async def test_two_hundred_viewers_get_every_frame_of_one_reader(hubs: Hubs, feed: CountFeed) -> None:
+    """A second one would read numbers that nobody is told."""
     feed.period_seconds = 0.05
     hub = hubs.hub()
     pages = [Page(hub).watch() for _ in range(200)]
@@ -140,7 +148,6 @@ async def test_two_hundred_viewers_get_every_frame_of_one_reader(hubs: Hubs, fee
             assert await page.frame() == number
 
     await asyncio.gather(*(follow(page) for page in pages))
-    assert feed.reads < 30
 
 
 async def test_a_slow_viewer_costs_no_memory_and_is_brought_up_to_date(hubs: Hubs, feed: CountFeed) -> None:
@@ -183,6 +190,7 @@ async def test_another_process_goes_on_when_the_leader_ends(hubs: Hubs) -> None:
 async def test_a_leader_that_cannot_renew_stops_before_another_starts(
     hubs: Hubs, feed: CountFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(leader, "TTL_SECONDS", 1.0)
     hub = hubs.hub()
     page = Page(hub).watch()
     await page.until(lambda number: number >= 3)
@@ -263,6 +271,16 @@ async def test_without_valkey_a_process_publishes_to_itself(feed: CountFeed) -> 
             await page.until(lambda number: number >= 5)
 
 
+async def test_without_valkey_a_sole_viewer_who_asks_for_a_keyframe_gets_one(feed: CountFeed) -> None:
+    async with contextlib.aclosing(Hubs(feed, None)) as alone:
+        page = Page(alone.hub()).watch()
+        await page.until(lambda number: number >= 3)
+        page.hub.unsubscribe(page.connection, page.number)
+        page.watch()  # before the leader looks at what is watched
+        assert await page.frame() < 1000  # and not the next half minute's
+        assert page.keyframes == 2
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ValkeyServer]:
     valkey = ValkeyServer(tmp_path / "valkey", log=tmp_path / "valkey.log", durable=False)
@@ -301,9 +319,7 @@ async def test_a_valkey_that_restarts_is_followed_again_and_pages_are_told(
     page = Page(hubs.hub()).watch()
     await page.until(lambda number: number >= 3)
     await asyncio.to_thread(server.stop)
-    while isinstance(payload := await page.next(), bytes):
-        page.shown = int(payload[2:])
-    assert payload == '{"n":1,"op":"trouble","code":"board"}'
+    assert await page.trouble() == BOARD_AWAY
     before = page.shown
     await asyncio.to_thread(server.start, port=server.port)
     await page.until(lambda number: number > before + 3)
@@ -316,9 +332,7 @@ async def test_a_valkey_that_hangs_is_noticed(mortal: tuple[Hubs, ValkeyServer])
     assert server.pid is not None
     kill(server.pid, signal.SIGSTOP)
     try:
-        while isinstance(payload := await page.next(), bytes):
-            page.shown = int(payload[2:])
+        assert await page.trouble() == BOARD_AWAY
     finally:
         kill(server.pid, signal.SIGCONT)
-    assert payload == '{"n":1,"op":"trouble","code":"board"}'
     await page.until(lambda number: number > page.keyframes + 5)
