@@ -126,7 +126,11 @@ class LimitForm(forms.Form):
         # Nothing holds requests yet: such a limit would count nothing.
         choices=[(value, label) for value, label in labels.METRICS.items() if value != Metric.HELD],
     )
-    window = forms.ChoiceField(label=_("Over which time"), choices=list(labels.WINDOWS.items()))
+    window = forms.ChoiceField(
+        label=_("Over which time"),
+        choices=list(labels.WINDOWS.items()),
+        help_text=_("A minute is any 60 seconds; days and months are those of the tenant's zone."),
+    )
     amount = AmountField(
         label=_("At most"), help_text=_("Money in the currency, GPU memory in GiB, else a whole number.")
     )

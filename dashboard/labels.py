@@ -218,10 +218,10 @@ METRICS: Final[Words] = {
 """What a limit counts."""
 
 WINDOWS: Final[Words] = {
-    "minute": _("in any 60 seconds"),
+    "minute": pgettext_lazy("rate", "a minute"),
     "bucket": _("in a token bucket"),
-    "day": _("a day"),
-    "month": _("a month"),
+    "day": pgettext_lazy("rate", "a day"),
+    "month": pgettext_lazy("rate", "a month"),
     "standing": _("at any moment"),
 }
 """Over which time, said after what it counts."""

@@ -14,10 +14,12 @@ from dashboard.reads.portal_limits import read_limits
 from tenants import services, standing
 from tenants.actor import SYSTEM
 from tenants.models import AccessRequest, Limit, Tenant, TenantRole, User
+from tenants.policies.requests import RequestState
 from tenants.services.departments import set_parent
 from tenants.services.limits import boost_limit, create_limit
+from tenants.services.requests import request_limit
 from tenants.standing import Standing
-from tests.dashboard.people import tenant
+from tests.dashboard.people import person, tenant
 from tests.dashboard.portal_rows import MILLION, refused
 
 pytestmark = pytest.mark.django_db
@@ -129,6 +131,19 @@ def test_refusals_are_told_by_limit_key_and_model_over_time(client: Client, acme
     assert [(line.key.name, line.metric, line.refusals) for line in lines] == [
         ("one", "requests", 5), ("one", "tokens", 3), ("two", "requests", 2),
     ]  # fmt: skip
+
+
+def test_console_and_portal_call_limits_and_requests_for_more_the_same(client: Client, acme: Tenant) -> None:
+    create_limit(tenant=acme, metric="tokens", window="minute", amount=500, actor=SYSTEM)
+    request_limit(acme, metric="tokens", window="minute", amount=900, reason="More people.", actor=SYSTEM)
+    portal = client.get("/t/acme/limits/").content.decode()
+    asked = client.get("/t/acme/limits/requests/")
+    client.force_login(person("otto", platform_role="operator"))
+    console = client.get("/console/tenants/acme/").content.decode()
+    assert [one.value for one in asked.context["filtered"].facets[0].options if one.value] == list(RequestState)
+    for text in (portal, asked.content.decode(), console):
+        assert "a minute" in text
+        assert 'data-value="open">Open</span>' in text
 
 
 def test_more_is_asked_in_the_units_that_people_say(client: Client, acme: Tenant) -> None:

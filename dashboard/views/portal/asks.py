@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 from django.views.decorators.http import require_http_methods
 
+from dashboard import labels
 from dashboard.access import PortalAccess, portal_page
 from dashboard.filters import search_text
 from dashboard.portal_forms import ModelAskForm, MoreForm
@@ -23,7 +24,6 @@ from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_pa
 from dashboard.tables.table import Filtered
 from tenants.actor import user_actor
 from tenants.models import AccessRequest, ApiKey
-from tenants.policies.requests import RequestState
 from tenants.policies.roles import Action, Object
 from tenants.reads.notices import get_request, list_requests
 from tenants.services import Conflict, InvalidInput
@@ -43,13 +43,6 @@ TABLE: Final = Table(
         Column(key="actions", hidden_label=_lazy("Actions")),
     ),
 )
-_STATES: Final = {
-    RequestState.OPEN: _lazy("Waiting"),
-    RequestState.APPROVED: _lazy("Approved"),
-    RequestState.DECLINED: _lazy("Declined"),
-    RequestState.WITHDRAWN: _lazy("Withdrawn"),
-    RequestState.EXPIRED: _lazy("Over"),
-}
 
 
 def _frame(access: PortalAccess, back: str, title: str) -> dict[str, object]:
@@ -60,9 +53,7 @@ def _frame(access: PortalAccess, back: str, title: str) -> dict[str, object]:
 @portal_page
 def index(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     """All that the tenant asked for, whatever became of it."""
-    facet = Facet.read(
-        request, "state", _("State"), [(state.value, word) for state, word in _STATES.items()], all_label=_("All")
-    )
+    facet = Facet.read(request, "state", _("State"), list(labels.REQUEST_STATES.items()), all_label=_("All"))
     filtered = Filtered(search=search_text(request), placeholder=_("Reason"), facets=[facet])
     rows: QuerySet[Any] = list_requests(access.tenant, state=facet.chosen or None).select_related("requested_by")
     if filtered.search:
