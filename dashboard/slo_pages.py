@@ -10,11 +10,12 @@ from uuid import UUID
 from django.http import Http404, HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from dashboard.charts.slo import DEFAULT_SPAN, SPANS
 from dashboard.filters import search_text
 from dashboard.ranges import TimeRange, read_range
-from dashboard.reads.slo import Detail, Row, read_board, read_detail
+from dashboard.reads.slo import Detail, Listed, Row, read_board, read_detail
 from dashboard.slo_words import ALERT_STATES, SEVERITIES, silenced_text, windows_text
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo_alerts import AlertState
@@ -23,6 +24,8 @@ from tenants.models import Tenant
 from tenants.reads.request_log import FAULT
 
 MOST_RELEASES: Final = 200
+TENANTS: Final = "tenants"
+"""In `?of=`: the console lists what tenants set up themselves, not what is the platform's."""
 _LEAST: Final = {"ttft": "min_ttft_ms", "tpot": "min_tpot_ms", "queue_wait": "min_queue_ms"}
 """What the request log calls the time that each kind is about."""
 
@@ -102,6 +105,8 @@ def board_context(
         "board": board,
         "rows": [(row, place.url("objective", row.objective.pk) + query) for row in shown],
         "search": search_text(request),
+        "total": len(board.rows),
+        "clear_url": place.url(),
         "detail": detail,
         "range": span,
         "span_name": name,
@@ -116,6 +121,28 @@ def board_context(
     if detail is not None:
         context |= _detail_context(detail, place, span, manages=manages)
     return context
+
+
+def listed_context(request: HttpRequest, listed: Listed, place: Place) -> dict[str, Any]:
+    """Whose objectives the console lists, and how many of them there are."""
+
+    def address(of: str) -> str:
+        kept = request.GET.copy()
+        for name in ("q", "of"):
+            kept.pop(name, None)
+        if of:
+            kept["of"] = of
+        return place.url() + (f"?{kept.urlencode()}" if kept else "")
+
+    tabs = [(_("The platform's"), address(""), not listed.of_tenants)]
+    tabs.append((_("Tenants' own"), address(TENANTS), listed.of_tenants))
+    return {
+        "tabs": tabs if listed.some_of_tenants else [],
+        "of": TENANTS if listed.of_tenants else "",
+        "total": listed.found,
+        "cut": len(listed.objectives) if listed.cut else 0,
+        "clear_url": address(TENANTS if listed.of_tenants else ""),
+    }
 
 
 def _matches(row: Row, words: str) -> bool:

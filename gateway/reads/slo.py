@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from gateway.models import Objective, ObjectiveAlert, ObjectiveHour, ObjectiveMinute, Silence
 from gateway.policies.slo import (
@@ -85,6 +85,12 @@ def list_objectives(tenant: Tenant | None = None) -> "QuerySet[Objective]":
     """All of the installation, or those of one tenant, newest first."""
     rows = Objective.objects.select_related("tenant").order_by("-pk")
     return rows if tenant is None else rows.filter(tenant=tenant)
+
+
+def alerting_first(objectives: "QuerySet[Objective]") -> "QuerySet[Objective]":
+    """Those with an open alert before the others, each newest first."""
+    opened = ObjectiveAlert.objects.filter(objective=OuterRef("pk")).exclude(state=AlertState.RESOLVED.value)
+    return objectives.order_by(Exists(opened).desc(), "-pk")
 
 
 def list_alerts(tenant: Tenant | None = None, *, open_only: bool = False) -> "QuerySet[ObjectiveAlert]":

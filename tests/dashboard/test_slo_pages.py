@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard.live.feeds.slo import SloFeed
 from dashboard.policies.attention import Kind
 from dashboard.reads.attention import find_all
 from gateway.models import Objective, ObjectiveAlert, Silence
@@ -164,6 +166,48 @@ def test_silences_are_shown_on_what_they_are_over_and_say_whose_they_are(
     assert "Every objective of the platform is silenced until" in portal
     for hidden in ("our load test", "acme moves", "End the silence"):
         assert hidden not in portal
+
+
+def test_the_console_lists_the_platforms_and_tenants_own_apart(
+    operator: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(address: str) -> list[str]:
+        response = operator.get(address)
+        assert response.status_code == 200
+        return [row.objective.name for row, _ in response.context["rows"]]
+
+    ours = ttft_objective(name="ours", tenant=acme)
+    assert "of=tenants" not in operator.get("/console/slo/").content.decode()
+    theirs = [ttft_objective(name=f"theirs {number}", tenant=acme, tenants_own=True) for number in range(3)]
+    assert listed("/console/slo/") == ["ours"]
+    assert "/console/slo/?range=1h&amp;of=tenants" in operator.get("/console/slo/?range=1h").content.decode()
+    assert listed("/console/slo/?of=tenants") == ["theirs 2", "theirs 1", "theirs 0"]
+    assert listed("/console/slo/?of=tenants&q=theirs+1") == ["theirs 1"]
+    assert listed("/console/slo/?of=tenants&q=nothing") == []
+    # An address of one, as notices have it, needs no word of whose it is.
+    assert listed(f"/console/slo/{theirs[0].pk}/") == ["theirs 2", "theirs 1", "theirs 0"]
+    assert listed(f"/console/slo/{ours.pk}/?of=tenants") == ["ours"]
+    ObjectiveAlert.objects.create(objective=theirs[0], pair="3d-6h", severity="ticket", long_burn=2, short_burn=2)
+    monkeypatch.setattr("dashboard.reads.slo.MOST_LISTED", 2)
+    cut = operator.get("/console/slo/?of=tenants")
+    assert [row.objective.name for row, _ in cut.context["rows"]] == ["theirs 0", "theirs 2"]
+    assert cut.context["total"] == 3
+    assert "Only 2 of them are listed" in cut.content.decode()
+    assert operator.get(f"/console/slo/{theirs[1].pk}/").context["detail"].objective == theirs[1]
+    assert operator.get(f"/console/slo/{uuid4()}/").status_code == 404
+
+
+def test_frames_of_the_platform_have_nothing_of_tenants_own(acme: Tenant) -> None:
+    ttft_objective(name="ours", tenant=acme)
+    ttft_objective(name="theirs", tenant=acme, tenants_own=True)
+
+    def names(scope: str) -> set[str]:
+        frame = SloFeed().read(scope, now=timezone.now())
+        assert isinstance(frame, dict)
+        return {one["name"] for one in frame["objectives"]}
+
+    assert names("") == {"ours"}
+    assert names("tenant:acme") == {"ours", "theirs"}
 
 
 def test_pairs_that_no_outage_can_reach_are_said(operator: Client) -> None:

@@ -11,7 +11,10 @@ from tenants.policies.roles import Object
 
 
 class SloFeed:
-    """Scopes: none, for all of the installation; `tenant:<slug>` for those about one tenant's requests."""
+    """Scopes: none, for the platform's; `tenant:<slug>` for those about one tenant's requests.
+
+    What tenants set up themselves is in their scopes alone: it may be thousands.
+    """
 
     name: str = "slo"
     period_seconds: float = 5.0
@@ -25,7 +28,9 @@ class SloFeed:
 
     def read(self, scope: str, *, now: datetime) -> object:
         """Seven queries, however many objectives there are. Raises Gone where there is no such tenant."""
-        board = read_board(list(list_objectives(tenant_or_all(scope))), now=now)
+        tenant = tenant_or_all(scope)
+        objectives = list_objectives(tenant)
+        board = read_board(list(objectives if tenant else objectives.filter(tenants_own=False)), now=now)
         return {
             "as_of": board.as_of.timestamp(),
             "objectives": [

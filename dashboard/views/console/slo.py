@@ -13,11 +13,12 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.access import console_page
 from dashboard.console_rights import allowed, require
-from dashboard.reads.slo import versions_of
+from dashboard.filters import search_text
+from dashboard.reads.slo import read_listed, versions_of
 from dashboard.refusals import said, tried
 from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
-from dashboard.slo_pages import Place, board_context, releases
+from dashboard.slo_pages import TENANTS, Place, board_context, listed_context, releases
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.reads.slo import list_objectives
 from gateway.services.objective_alerts import acknowledge_alert, create_silence, end_silence
@@ -35,9 +36,13 @@ HERE = Place()
 
 @console_page
 def page(request: HttpRequest, objective_id: UUID | None = None) -> HttpResponse:
-    """All objectives, the worst first, and one of them whole."""
+    """The platform's objectives or those that tenants set up themselves, the worst first, and one of them whole."""
     manages = allowed(request, Action.CHANGE, Object.OBJECTIVE)
-    context = board_context(request, list(list_objectives()), objective_id, HERE, manages=manages)
+    listed = read_listed(
+        of_tenants=request.GET.get("of") == TENANTS, words=search_text(request), chosen_id=objective_id
+    )
+    context = board_context(request, listed.objectives, objective_id, HERE, manages=manages)
+    context |= listed_context(request, listed, HERE)
     with timezone.override(context["range"].zone):
         return render(request, "console/slo.html", context)
 
