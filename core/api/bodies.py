@@ -3,7 +3,6 @@
 DRF's fields take what can be turned into what they want, as forms need it: 3 for "3", "no" for false.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,13 +10,14 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError, ValidationError
 from rest_framework.parsers import JSONParser
 
+from core.storable import can_be_stored, why_unfit
+
 _TYPES: Final[tuple[tuple[type[serializers.Field[Any, Any, Any, Any]], tuple[type, ...], str], ...]] = (
     (serializers.BooleanField, (bool,), "true or false."),
     (serializers.IntegerField, (int,), "A whole number."),
     (serializers.FloatField, (int, float), "A number."),
     (serializers.CharField, (str,), "A text."),
 )
-_DEEPEST: Final = 50
 
 
 class JsonBodyParser(JSONParser):
@@ -58,33 +58,11 @@ def _wrong_types(parser: serializers.Serializer[Any], data: Mapping[str, Any]) -
 def _unfit(data: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """What JSON can say and nothing here can hold; names of members, too, which no field looks at."""
     for name, value in data.items():
-        if not _can_be_stored(str(name)):  # it cannot be told, either
+        if not can_be_stored(str(name)):  # it cannot be told, either
             yield "non_field_errors", ["A member's name has a character that is no text."]
             continue
-        parts: list[tuple[Any, int]] = [(value, 1)]
-        while parts:
-            part, depth = parts.pop()
-            if isinstance(part, str) and not _can_be_stored(part):
-                yield name, ["It has a character that is no text: half of a surrogate pair, or NUL."]
-                break
-            if isinstance(part, float) and not math.isfinite(part):
-                yield name, ["It has a number that is larger than any that can be kept."]
-                break
-            if isinstance(part, (Mapping, list)) and depth > _DEEPEST:
-                yield name, [f"It is nested more than {_DEEPEST} deep."]
-                break
-            if isinstance(part, Mapping):
-                parts += [(inner, depth + 1) for pair in part.items() for inner in pair]
-            elif isinstance(part, list):
-                parts += [(inner, depth + 1) for inner in part]
-
-
-def _can_be_stored(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\x00" not in text
+        if (why := why_unfit(value)) is not None:
+            yield name, [why]
 
 
 def _is(value: Any, types: tuple[type, ...]) -> bool:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from core.storable import can_be_stored, why_unfit
 from gpupool.engines.base import EngineArgumentsRefused
 from gpupool.engines.registry import UnknownEngine, get_engine
 from gpupool.models import ModelVersion
@@ -33,7 +34,7 @@ def check_launch(engine: str, *, artefact_uri: str, arguments: Mapping[str, obje
         raise InvalidInput("engine", str(error)) from error
     if not all(isinstance(value, str | int | float | bool) for value in arguments.values()):
         raise InvalidInput("engine_args", "Engine arguments are text, numbers or true and false.")
-    if not all(_is_text(text) for pair in arguments.items() for text in pair if isinstance(text, str)):
+    if not all(can_be_stored(text) for pair in arguments.items() for text in pair if isinstance(text, str)):
         raise InvalidInput("engine_args", "Engine arguments are Unicode text without NUL.")
     if not artefact_uri:
         return
@@ -68,6 +69,8 @@ def check_card(card: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if len(json.dumps(card)) > MOST_BYTES:
         raise InvalidInput("card", f"A model card has at most {MOST_BYTES // 1024} KiB.")
+    if (why := why_unfit(card)) is not None:
+        raise InvalidInput("card", why)
     return dict(card)
 
 
@@ -87,8 +90,3 @@ def check_replicas(replicas: int, *, launchable: bool) -> None:
         raise InvalidInput("replicas", f"Replicas are between 0 and {MAX_REPLICAS}.")
     if replicas and not launchable:
         raise InvalidInput("replicas", "A version without an artefact takes attached engines only.")
-
-
-def _is_text(text: str) -> bool:
-    """Whether a process can be given it, and the database can store it."""
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -211,6 +211,10 @@ def test_a_card_is_edited_as_yaml_and_kept_though_it_is_not_complete(operator: C
     assert operator.post(address, {"card": form["card"].value()}).status_code == 302  # what it shows can be sent back
     assert ModelVersion.objects.get().card == given
     assert operator.post(address, {"card": "- a\n- b\n"}).status_code == 422
+    for unfit in ('licence: "a\\0b"', 'licence: "\\ud800"'):  # YAML can say what no database holds
+        refused = operator.post(address, {"card": unfit})
+        assert refused.status_code == 422, unfit
+        assert "a character that is no text" in refused.content.decode()
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,8 @@ def test_only_a_draft_is_described_otherwise() -> None:
         ({"memory_bytes": -1}, "memory_bytes"),
         ({"manifest": {"files": []}}, "manifest"),
         ({"card": {"x": "y" * 300_000}}, "card"),
+        ({"card": {"licence": "a\0b"}}, "card"),
+        ({"card": {"base_models": [{"\ud800": "x"}]}}, "card"),
         ({"devices": 0}, "devices"),
         ({"state": "serving"}, "state"),
         ({"tenant_id": make_tenant}, "tenant_id"),
