@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from gpupool.models import Device, DeviceMinute, MemoryFrame
@@ -10,6 +11,9 @@ from gpupool.policies.memory_tree import MIB, MemoryTree, name_of
 from gpupool.policies.memory_view import fitted, for_tenant
 from gpupool.policies.memory_wire import MemoryReplay
 from tenants.models import Tenant
+
+FRAME_STANDS: Final = timedelta(minutes=1)
+"""A frame says what was so long after it: then another has been recorded, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Recorded:
 
 
 def read_frame(at: datetime, *, tenant: Tenant | None = None) -> Recorded | None:
-    """The newest one at or before `at`, as `tenant` may see it; None where none is kept. Two queries."""
+    """The newest one at or before `at`, as `tenant` may see it; None where none is kept of then. Two queries."""
     key = MemoryFrame.objects.filter(at__lte=at, whole=True).order_by("-at").first()
     if key is None:
         return None
@@ -30,6 +34,8 @@ def read_frame(at: datetime, *, tenant: Tenant | None = None) -> Recorded | None
     for moment, payload in changes.values_list("at", "payload"):
         if replay.feed(bytes(payload)):  # not of a leader before this one, whose clock was ahead
             last = moment
+    if at - last > FRAME_STANDS:
+        return None
     tree = replay.tree()
     if tenant is None:
         return Recorded(last, fitted(tree))

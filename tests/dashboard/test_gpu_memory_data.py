@@ -72,6 +72,14 @@ def test_what_no_frame_is_kept_of_is_said(operator: Client, device: Device, quer
     assert answer.json()["detail"].endswith(".")
 
 
+def test_the_earliest_moment_of_the_slider_is_there_still(operator: Client, device: Device) -> None:
+    """It is asked for a little later than it was chosen."""
+    at = timezone.now() - timedelta(minutes=15, seconds=20)
+    MemoryRecorder(None).record(at)
+    answer = operator.get(f"/console/gpu-memory/frame/?at={at.timestamp() + 2:.3f}")
+    assert answer.status_code == 200
+
+
 def test_a_devices_history(operator: Client, device: Device) -> None:
     told = operator.get(f"/console/gpu-memory/history/?device={device.pk}&range=1h").json()
     assert (told["device"], told["label"], told["size"], told["step"]) == (str(device.pk), "node-1/0", 16384, 60)
