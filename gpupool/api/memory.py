@@ -48,9 +48,13 @@ class MemorySummarySerializer(serializers.Serializer[Any]):
     allocated_mib = serializers.IntegerField(help_text="Claimed by instances, whether in use or not.")
     used_mib = serializers.IntegerField(allow_null=True, help_text="In use now; null: no device tells.")
     untold = serializers.IntegerField(help_text="Devices that do not tell what is in use.")
-    schedulable_mib = serializers.IntegerField(help_text="What placement may still promise.")
-    weights_mib = serializers.IntegerField()
-    kv_reserved_mib = serializers.IntegerField()
+    schedulable_mib = serializers.IntegerField(
+        allow_null=True, help_text="What placement may still promise; null: no device tells its size."
+    )
+    weights_mib = serializers.IntegerField(allow_null=True, help_text="Null: no engine tells.")
+    kv_reserved_mib = serializers.IntegerField(
+        allow_null=True, help_text="KV caches, filled or not; null: no engine tells."
+    )
     kv_used_mib = serializers.IntegerField(allow_null=True, help_text="Null: no engine tells.")
     hole = HoleSerializer(allow_null=True, help_text="The most that can still be placed in one piece.")
     pressed = serializers.IntegerField(help_text="Instances with 92 % of their KV cache in use, or more.")
@@ -83,7 +87,9 @@ class TenantQuotaSerializer(serializers.Serializer[Any]):
     model = serializers.CharField(help_text="the one model that it counts; empty: all")
     amount = serializers.IntegerField(help_text="GPUs or bytes that may be held")
     held = serializers.IntegerField(help_text="GPUs or bytes that are claimed")
-    used_bytes = serializers.IntegerField(allow_null=True, help_text="in use now; null: not all processes tell")
+    used_bytes = serializers.IntegerField(
+        allow_null=True, help_text="in use now; null: not all processes tell, or departments are counted too"
+    )
 
 
 class TenantMemorySerializer(MemoryTreeSerializer):

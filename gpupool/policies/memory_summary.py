@@ -42,10 +42,10 @@ class Summary:
     allocated_mib: int  # reserved by instances: their claims
     used_mib: int | None  # None: no device tells
     untold: int
-    schedulable_mib: int
-    weights_mib: int
-    kv_reserved_mib: int
-    kv_used_mib: int | None  # None: no engine tells
+    schedulable_mib: int | None  # None: no device's size is known
+    weights_mib: int | None  # None, here and below: no engine tells
+    kv_reserved_mib: int | None
+    kv_used_mib: int | None
     hole: Hole | None
     pressed: int  # instances at PRESSURE and above
     tightest: tuple[Headroom, ...]  # those with the least of their cache left first
@@ -103,8 +103,9 @@ def summarise(tree: MemoryTree) -> Summary:
     sums = _sums(tree, chosen)
     used = [tree.figures[at].get("used") for at in chosen]
     told = [value for value in used if value is not None]
-    holes = [(_whole(tree.figures[at].get("schedulable")), -at) for at in chosen]
-    best, place = max(holes, default=(0, 0))
+    left = [(int(mib), -at) for at in chosen if (mib := tree.figures[at].get("schedulable")) is not None]
+    best, place = max(left, default=(0, 0))
+    cache = [sums[name] for name in ("kv_used", "kv_free", "kv") if name in sums]
     tightest = sorted(instances, key=lambda one: (-one.used, one.free_mib, one.instance_id))
     return Summary(
         devices=len(chosen),
@@ -115,9 +116,9 @@ def summarise(tree: MemoryTree) -> Summary:
         allocated_mib=sum(_whole(tree.figures[at].get("reserved")) for at in chosen),
         used_mib=_whole(sum(told)) if told else None,
         untold=len(used) - len(told),
-        schedulable_mib=sum(size for size, _ in holes),
-        weights_mib=sums.get("weights", 0),
-        kv_reserved_mib=sum(sums.get(name, 0) for name in ("kv_used", "kv_free", "kv")),
+        schedulable_mib=sum(size for size, _ in left) if left or not chosen else None,
+        weights_mib=sums.get("weights"),
+        kv_reserved_mib=sum(cache) if cache else None,
         kv_used_mib=sums.get("kv_used"),
         hole=Hole(tree.nodes[-place][2], tree.nodes[-place][3], best) if best else None,
         pressed=sum(one.used >= PRESSURE for one in instances),

@@ -42,7 +42,10 @@ _OF_INSTANCE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TenantQuota:
-    """One of a tenant's limits on GPUs or their memory. `used_bytes`: in use now; None: not all processes tell."""
+    """One of a tenant's limits on GPUs or their memory.
+
+    `used_bytes`: in use now; None: not all processes tell, or the limit counts departments too, whose use is theirs.
+    """
 
     metric: str  # gpus, gpu_memory
     model: str  # that it counts alone; empty: all
@@ -197,9 +200,10 @@ def _learn_weights(versions: Collection[UUID]) -> None:
         return
     if len(_weights) + len(versions) > _MOST_KEPT:
         _weights.clear()
-    _weights.update(dict.fromkeys(versions))
+    found: dict[UUID, int | None] = dict.fromkeys(versions)
     for version in ModelVersion.objects.filter(pk__in=versions).select_related("model").defer("card", "checks"):
-        _weights[version.pk] = _stated_weights(version)
+        found[version.pk] = _stated_weights(version)
+    _weights.update(found)  # once all of it is read: what could not be looked up is looked up again
 
 
 def _stated_weights(version: ModelVersion) -> int | None:
@@ -253,7 +257,13 @@ def read_tenant_quotas(tenant: Tenant, *, now: datetime) -> list[TenantQuota]:
     if not own:
         return []
     return [
-        TenantQuota(use.quota.metric, use.quota.model, use.quota.amount, use.held, use.used_bytes)
+        TenantQuota(
+            use.quota.metric,
+            use.quota.model,
+            use.quota.amount,
+            use.held,
+            use.used_bytes if use.quota.tenants == frozenset({tenant.pk}) else None,
+        )
         for use in read_quota_use(now)
         if use.quota.quota_id in own
     ]

@@ -212,6 +212,13 @@ def test_allocated_used_and_schedulable_are_three_figures() -> None:
     assert [(one.model, one.used, one.free_mib) for one in summary.tightest] == [("model-8", 0.95, 102)]
 
 
+def test_what_nobody_tells_is_no_figure_of_nothing() -> None:
+    summary = summarise(grown([a_device(size=None, used=None)], [(an_instance(7), 12)]))
+    assert (summary.schedulable_mib, summary.used_mib) == (None, None)
+    assert (summary.weights_mib, summary.kv_reserved_mib, summary.kv_used_mib) == (None, None, None)
+    assert summarise(grown([], [])).schedulable_mib == 0
+
+
 def test_a_device_claimed_whole_takes_nothing_more() -> None:
     one = an_instance(7)
     tree = build_tree([a_device()], [a_claim(one, 10, whole=True)], {one.instance_id: one}, WHO)

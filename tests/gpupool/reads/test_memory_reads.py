@@ -241,6 +241,40 @@ def test_a_tenants_live_use_stands_against_its_quota() -> None:
     assert (quota.amount, quota.held, quota.used_bytes) == (8 * GIB, 4 * GIB, 3 * GIB)
 
 
+def test_a_limit_of_departments_too_does_not_tell_what_those_use() -> None:
+    """Of a department the tenant's tree has claims alone: its use would be the rest of the sum."""
+    acme, rival = two_tenants(an_online_node(a_device("gpu-0")))
+    Limit.objects.create(tenant=acme, metric="gpu_memory", amount=8 * GIB, subtree=True)
+    (quota,) = read_tenant_quotas(acme, now=timezone.now())
+    assert quota.used_bytes == 3 * GIB
+    Tenant.objects.filter(pk=rival.pk).update(parent=acme)
+    (quota,) = read_tenant_quotas(acme, now=timezone.now())
+    assert (quota.held, quota.used_bytes) == (8 * GIB, None)
+
+
+def test_weights_that_could_not_be_looked_up_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = runs(place_one(a_version("quiet"), an_online_node(a_device("gpu-0"))), used=GIB, weights_bytes=None)
+    files = [{"path": "model.gguf", "bytes": 512 * MIB, "sha256": "0" * 64}]
+    ModelVersion.objects.filter(instances=instance).update(manifest={"version": 1, "files": files})
+
+    def away(*_: Any) -> None:
+        raise OperationalError("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(reads, "_stated_weights", away)
+        with pytest.raises(OperationalError):
+            read_tree(now=timezone.now())
+    assert ("shared", "quiet", "weights", 512) in shown(read_tree(now=timezone.now()))
+
+
+def test_a_frame_of_long_before_is_not_one_of_then() -> None:
+    two_tenants(an_online_node(a_device("gpu-0")))
+    began = timezone.now()
+    MemoryRecorder(None).record(began)
+    assert read_frame(began + timedelta(seconds=60)) is not None
+    assert read_frame(began + timedelta(seconds=61)) is None  # no controller ran
+
+
 def test_frames_are_read_back_as_they_were_recorded() -> None:
     two_tenants(an_online_node(a_device("gpu-0")))
     began, recorder = timezone.now(), MemoryRecorder(None)
