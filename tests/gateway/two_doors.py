@@ -48,6 +48,7 @@ _MASKS: Final[tuple[tuple[re.Pattern[bytes], Any], ...]] = (
         re.compile(rb'"input_tokens":(\d+),"cache_creation_input_tokens":0,"cache_read_input_tokens":(\d+)'),
         _whole_prompt,
     ),
+    (re.compile(rb'("input_tokens_details":\{"cached_tokens":)\d+'), rb"\g<1>0"),  # the same, in responses
 )
 
 
@@ -87,12 +88,20 @@ class Doors:
             return client.send(request)
 
     def wait_for_models(self, status: int) -> None:
-        """Until both doors answer /v1/models so, at most a second."""
+        """Until both doors answer /v1/models so."""
         for door in ("relay", "web"):
-            wait_until(partial(self._answers, door, status), f"{status} at the {door}", seconds=1.0)
+            wait_until(partial(self._answers, door, status), f"{status} at the {door}")
+
+    def wait_for(self, ask: Ask) -> None:
+        """Until both doors answer it as it says: what was written lately, they know."""
+        for door in ("relay", "web"):
+            wait_until(partial(self._is_answered, door, ask), f"{ask.name} at the {door}")
 
     def _answers(self, door: str, status: int) -> bool:
-        return self.send(door, Ask("models", "/v1/models", "GET")).status_code == status
+        return self._is_answered(door, Ask("models", "/v1/models", "GET", status=status))
+
+    def _is_answered(self, door: str, ask: Ask) -> bool:
+        return self.send(door, ask).status_code == ask.status
 
 
 @pytest.fixture(scope="module")
