@@ -46,6 +46,15 @@ ACTORS: Final[Words] = {
     "node": pgettext_lazy("actor", "its node"),
     "system": pgettext_lazy("actor", "the controller"),
 }
+AUDIT_ACTORS: Final[Words] = {
+    "user": _("A person"),
+    "key": _("An API key"),
+    "subject": _("A token's subject"),
+    "node": _("A node"),
+    "system": _("The system"),
+}
+"""Kinds of who the audit log names (tenants.actor.Actor)."""
+
 LEASE_STATES: Final[Words] = {
     "free": pgettext_lazy("lease", "Free"),
     "allocated": pgettext_lazy("lease", "Allocated"),
@@ -276,6 +285,7 @@ ALL: Final[Mapping[str, Words]] = {
     "version": VERSION_STATES,
     "weights": TIERS_OF_WEIGHTS,
     "actor": ACTORS,
+    "audit_actor": AUDIT_ACTORS,
     "lease": LEASE_STATES,
     "memory_mode": MEMORY_MODES,
     "job": JOB_STATES,

@@ -59,6 +59,7 @@ def script_strings() -> dict[str, object]:
             "node": {key: str(value) for key, value in labels.NODE_STATES.items()},
             "health": {key: str(value) for key, value in labels.DEVICE_HEALTH.items()},
             "outcome": {key: str(value) for key, value in labels.OUTCOMES.items()},
+            "audit_actor": {key: str(value) for key, value in labels.AUDIT_ACTORS.items()},
             "stage": {key: str(value) for key, value in labels.STAGES.items()},
         },
         "tones": dict(labels.TONES),

@@ -36,7 +36,7 @@ function add(row) {
   action.firstElementChild.className = "mono";
   tr.append(
     cell(clock.format(row.at * 1000), "", `${tail.dataset.event}${row.id}/`),
-    cell(row.actor, row.actor_kind),
+    cell(row.actor, words.words.audit_actor[row.actor_kind] ?? row.actor_kind),
     action,
     cell(row.subject, row.subject_type),
     cell(row.tenant),

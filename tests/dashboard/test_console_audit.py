@@ -50,9 +50,13 @@ def test_the_newest_stands_first_with_names_for_people_and_tenants(client: Clien
     olga = person("olga", platform_role="operator")
     client.force_login(olga)
     made = create_limit(metric=Metric.TOKENS, window=Window.DAY, amount=5, tenant=acme, actor=user_actor(olga.pk))
-    row, event = client.get("/console/audit/").context["rows"][0]
+    page = client.get("/console/audit/")
+    row, event = page.context["rows"][0]
     assert (row.action, row.actor, row.tenant, row.tenant_slug) == ("limit.created", "Olga", "Acme", "acme")
     assert event.subject_id == made.pk
+    assert '<span class="sub">A person</span>' in page.content.decode()
+    assert '<span class="dim">A person · ' in client.get(f"/console/audit/{event.pk}/").content.decode()
+    assert '<span class="dim">A person</span>' in client.get("/console/tenants/acme/").content.decode()
 
 
 @pytest.mark.shows("U3")

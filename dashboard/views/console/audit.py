@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from dashboard import labels
 from dashboard.access import console_page
 from dashboard.diffs import changes_of
 from dashboard.filters import search_text, tenant_slug
@@ -44,13 +45,6 @@ CSV_TABLE: Final = Table(
         Column(key="after", value=lambda row: json.dumps(row.after, ensure_ascii=False)),
     ),
 )
-ACTOR_KINDS: Final = (
-    ("user", gettext_lazy("A person")),
-    ("key", gettext_lazy("An API key")),
-    ("subject", gettext_lazy("A token's subject")),
-    ("node", gettext_lazy("A node")),
-    ("system", gettext_lazy("The system")),
-)
 _MOST_CHANGES: Final = 50
 
 
@@ -63,7 +57,7 @@ def page(request: HttpRequest) -> HttpResponse:
         search=search_text(request),
         placeholder=_("Action, person, tenant, or any id"),
         facets=[
-            Facet.read(request, "actor", _("Who"), ACTOR_KINDS, all_label=_("Everyone")),
+            Facet.read(request, "actor", _("Who"), list(labels.AUDIT_ACTORS.items()), all_label=_("Everyone")),
             Facet.read(request, "action", _("What"), [(one, one) for one in groups], all_label=_("All actions")),
             Facet.read(
                 request,
