@@ -60,7 +60,9 @@ def walk(sort: str) -> list[str]:
 
 @pytest.mark.django_db
 @pytest.mark.shows("U3")
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(
     names=st.lists(st.sampled_from(["a", "b", "B", "ä", "", "=1+1", "zz"]), max_size=11),
     sort=st.sampled_from(["slug", "-slug", "name", "-name", "made", "-made", "age", "-age"]),

@@ -172,7 +172,9 @@ def _check(client: httpx.Client, asked: Work, default_max: int = 12) -> None:
     assert usage.get("completion_tokens", 0) <= bound.output_tokens
 
 
-_often = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_often = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 
 
 @_often

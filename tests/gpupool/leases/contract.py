@@ -150,7 +150,11 @@ class LeaseStoreContract:
     @settings(
         max_examples=25,
         deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+        ],
     )
     async def test_any_sequence_of_writes_is_what_a_dictionary_would_hold(
         self, store: LeaseStore, script: list[tuple[str, str, bool]]

@@ -109,7 +109,9 @@ class Drill:
 @pytest.mark.django_db
 @pytest.mark.shows("P1", "P12", "P15")
 @given(script=st.lists(_STEPS, max_size=20))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 def test_no_order_of_events_over_claims_a_device_or_loses_a_claim(script: list[tuple[str, int]]) -> None:
     with transaction.atomic():
         drill = Drill()

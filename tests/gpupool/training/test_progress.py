@@ -64,7 +64,7 @@ def test_messages_are_cut_and_rid_of_what_the_database_does_not_keep(tmp_path: P
     assert len(line.message) == MESSAGE_LENGTH
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=200), ended=st.booleans())
 def test_whatever_is_said_is_got_through(tmp_path: Path, body: bytes, ended: bool) -> None:
     (tmp_path / "progress.jsonl").write_bytes(body)

@@ -94,7 +94,9 @@ def _select(query: str) -> list[tuple[Any, ...]]:
         return rows
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.lists(rows, max_size=6), max_size=5))
 def test_sums_are_those_of_the_rows_whatever_comes_twice(batches: Sequence[Sequence[UsageRow]]) -> None:
     UsageRecord.objects.all().delete()
