@@ -17,10 +17,10 @@ from django.db.models import F, Sum
 from tenants.models import Adjustment, ApiKey, GpuShare, Installation, Tenant
 from tenants.policies.money import amount_of
 from tenants.policies.periods import month_of, month_period
-from tenants.reads.usage import sum_usage
+from tenants.reads.usage import has_more_lines, sum_usage
 
 MOST_LINES: Final = 10_000
-"""Lines of one statement; the keys and models that cost least beyond them are one line each model."""
+"""Lines of one statement; one that would have more has a line for each model, whatever the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Line:
     """What one key used of one model. `cached_tokens` are part of `input_tokens`; money in millionths."""
 
     model: str
-    key_id: UUID | None  # None: requests that no key made
+    key_id: UUID | None  # None: requests that no key made, or whatever the key: see Statement.by_key
     key_name: str  # empty when there is no such key (any more)
     key_masked: str
     requests: int
@@ -72,7 +72,8 @@ class Statement:
     until: datetime
     closed: bool  # the month is over
     currency: str
-    lines: Sequence[Line]
+    lines: Sequence[Line]  # dearest first
+    by_key: bool  # each line is of one key and model; else of a model, whatever the key: see MOST_LINES
     adjustments: Sequence[AdjustmentLine]
     gpu: Sequence[GpuLine]
 
@@ -113,6 +114,7 @@ def build_statement(tenant: Tenant, month: str, *, now: datetime) -> Statement:
     if period.start > now.timestamp():
         raise ValueError("That month has not begun yet.")
     since, until = datetime.fromtimestamp(period.start, UTC), datetime.fromtimestamp(period.end, UTC)
+    lines, by_key = _lines(tenant.pk, since, until)
     return Statement(
         tenant_id=tenant.pk,
         tenant_slug=tenant.slug,
@@ -123,7 +125,8 @@ def build_statement(tenant: Tenant, month: str, *, now: datetime) -> Statement:
         until=until,
         closed=until <= now,
         currency=get_currency(),
-        lines=_lines(tenant.pk, since, until),
+        lines=lines,
+        by_key=by_key,
         adjustments=[
             AdjustmentLine(row.pk, row.kind, row.amount_micros, row.reason, row.usage_record_id, row.created_at)
             for row in Adjustment.objects.filter(tenant_id=tenant.pk, month=month).order_by("pk")
@@ -143,17 +146,21 @@ def list_months(tenant: Tenant, *, now: datetime, at_most: int = 24) -> list[str
     return months
 
 
-def _lines(tenant_id: UUID, since: datetime, until: datetime) -> list[Line]:
+def _lines(tenant_id: UUID, since: datetime, until: datetime) -> tuple[list[Line], bool]:
+    """Lines, dearest first, and whether they are by key."""
     sums = ["requests", "input_tokens", "cached_tokens", "output_tokens", "cost_micros"]
-    rows = sum_usage(
+    many = has_more_lines(tenant_id, since=since, until=until, than=MOST_LINES)
+    rows = [] if many else sum_usage(
         [tenant_id], starts=[since], until=until, by=["model", "key_id"], sums=sums,
         tail=f"ORDER BY sum(cost_micros) DESC, sum(requests) DESC, model, key_id LIMIT {MOST_LINES + 1}",
     )  # fmt: skip
-    if len(rows) > MOST_LINES:  # a key for each request: nobody reads that, and the sums are what counts
-        rows = sum_usage([tenant_id], starts=[since], until=until, by=["model"], sums=sums, tail="ORDER BY model")
+    by_key = not many and len(rows) <= MOST_LINES
+    if not by_key:  # a key for each request: nobody reads that, and the sums are what counts
+        dearest = "ORDER BY sum(cost_micros) DESC, model"
+        rows = sum_usage([tenant_id], starts=[since], until=until, by=["model"], sums=sums, tail=dearest)
     ids = [row["key_id"] for row in rows if row.get("key_id")]
     keys = ApiKey.objects.in_bulk(ids)
-    return [
+    lines = [
         Line(
             **row | {"key_id": row.get("key_id")},
             key_name=keys[row["key_id"]].name if row.get("key_id") in keys else "",
@@ -161,6 +168,7 @@ def _lines(tenant_id: UUID, since: datetime, until: datetime) -> list[Line]:
         )
         for row in rows
     ]
+    return lines, by_key
 
 
 def _gpu_lines(tenant_id: UUID, since: datetime, until: datetime) -> list[GpuLine]:
@@ -191,10 +199,11 @@ def statement_rows(statement: Statement) -> Iterator[Sequence[object]]:
     formulas. Rows of kind `gpu` are not part of the total.
     """
     currency = statement.currency
+    whose = None if statement.by_key else "all keys"
     for line in statement.lines:
         yield (
             "usage", line.model, line.key_id, line.key_name, line.requests, line.input_tokens, line.cached_tokens,
-            line.output_tokens, None, _number(line.cost_micros), currency, None,
+            line.output_tokens, None, _number(line.cost_micros), currency, whose,
         )  # fmt: skip
     for one in statement.adjustments:
         amount = _number(one.amount_micros)

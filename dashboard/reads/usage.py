@@ -1,25 +1,35 @@
 """What the usage page shows, from rollups alone: sums by group and bucket, keys that used most, what was refused."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django.db.models import Sum
 
 from dashboard.charts.usage import MAX_SERIES, Series
+from dashboard.keeping import kept
 from tenants.models import ApiKey, RefusalMinute, Tenant, User
 from tenants.reads.usage import Only, UsageSums, sum_usage, sums_of
+
+Read = TypeVar("Read")
 
 MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     "tokens": ("input_tokens", "output_tokens"),
     "requests": ("requests",),
     "cost": ("cost_micros",),
 }
+_MOST_FIRST: Final[Mapping[str, str]] = {
+    measure: f"ORDER BY {' + '.join(f'sum({name})' for name in names)} DESC, key_id"
+    for measure, names in MEASURES.items()
+}
 GROUPS: Final[Mapping[str, str]] = {"model": "model", "key": "key_id", "member": "member_id"}
 KEY_LIMIT: Final = 50
 MANY_KEYS: Final = 2_000
+KEPT_SECONDS: Final = 300
+"""Of a tenant with that many keys, how old it may be which keys used most, and what members did."""
+
 _SUMS: Final = (
     "requests", "failures", "input_tokens", "cached_tokens", "output_tokens", "ttft_ms", "ttft_count", "cost_micros",
 )  # fmt: skip
@@ -27,7 +37,11 @@ _SUMS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageAsk:
-    """What the address asks for; `starts` are the chart's buckets, the last of which ends at `until`."""
+    """What the address asks for; `starts` are the chart's buckets, the last of which ends at `until`.
+
+    `many_keys`: sums over all keys take so long that they are kept for a while, see KEPT_SECONDS. `running`: `until`
+    is now, so that asked again it is later.
+    """
 
     tenant: Tenant
     starts: Sequence[datetime]
@@ -35,6 +49,8 @@ class UsageAsk:
     group: str = "model"
     measure: str = "tokens"
     only: Only
+    many_keys: bool = False
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +104,7 @@ def read_usage(ask: UsageAsk, *, other: str, keyless: str, nobody: str, with_key
     if ask.group == "model":
         series = _series(rows, "model", ask.measure, buckets, {}, other)
     elif ask.group == "member":
-        found = sum_usage(
-            [tenant_id], starts=ask.starts, until=ask.until, by=["bucket", "member_id"], sums=_SUMS, only=ask.only
-        )
+        found = _when_dear(ask, "usage-members", lambda: _by_member(ask))
         people = User.objects.in_bulk({row["member_id"] for row in found} - {None})
         names = {pk: str(person) for pk, person in people.items()} | {None: nobody}
         series = _series(found, "member_id", ask.measure, buckets, names, other)
@@ -114,7 +128,7 @@ def read_usage(ask: UsageAsk, *, other: str, keyless: str, nobody: str, with_key
 
 
 def has_many_keys(tenant: Tenant) -> bool:
-    """Whether sums by key take so long that the page should not wait for them."""
+    """Whether sums over all keys take so long that a page should not wait for them."""
     return ApiKey.objects.filter(tenant=tenant).order_by()[: MANY_KEYS + 1].count() > MANY_KEYS
 
 
@@ -144,18 +158,18 @@ def measured(row: Mapping[str, Any], measure: str) -> int:
 
 def _keys(ask: UsageAsk, limited: Mapping[UUID | None, int]) -> tuple[list[KeyLine], bool]:
     """The keys that used most of the measure, and whether there are more."""
-    ranked = " + ".join(f"sum({name})" for name in MEASURES[ask.measure])
-    top = sum_usage(
+    ranked = _when_dear(ask, "usage-keys", lambda: _most_used(ask))
+    more, ids = len(ranked) > KEY_LIMIT, ranked[:KEY_LIMIT]
+    shown = sum_usage(
         [ask.tenant.pk],
         starts=ask.starts[:1],
         until=ask.until,
         by=["key_id"],
         sums=["requests", "failures", "input_tokens", "output_tokens", "cost_micros"],
+        key_ids=ids,
         only=ask.only,
-        tail=f"ORDER BY {ranked} DESC, key_id LIMIT {KEY_LIMIT + 1}",
+        tail=_MOST_FIRST[ask.measure],
     )
-    shown = top[:KEY_LIMIT]
-    ids = [row["key_id"] for row in shown]
     found = ApiKey.objects.in_bulk([key_id for key_id in ids if key_id is not None])
     by_bucket: dict[UUID | None, list[int]] = {key_id: [0] * len(ask.starts) for key_id in ids}
     for row in sum_usage(
@@ -181,7 +195,35 @@ def _keys(ask: UsageAsk, limited: Mapping[UUID | None, int]) -> tuple[list[KeyLi
         )
         for row in shown
     ]
-    return lines, len(top) > KEY_LIMIT
+    return lines, more
+
+
+def _most_used(ask: UsageAsk) -> list[UUID | None]:
+    """The keys that used most of the measure, most first; one more than are shown."""
+    rows = sum_usage(
+        [ask.tenant.pk],
+        starts=ask.starts[:1],
+        until=ask.until,
+        by=["key_id"],
+        sums=MEASURES[ask.measure],
+        only=ask.only,
+        tail=f"{_MOST_FIRST[ask.measure]} LIMIT {KEY_LIMIT + 1}",
+    )
+    return [row["key_id"] for row in rows]
+
+
+def _by_member(ask: UsageAsk) -> list[dict[str, Any]]:
+    return sum_usage(
+        [ask.tenant.pk], starts=ask.starts, until=ask.until, by=["bucket", "member_id"], sums=_SUMS, only=ask.only
+    )
+
+
+def _when_dear(ask: UsageAsk, name: str, read: Callable[[], Read]) -> Read:
+    if not ask.many_keys:
+        return read()
+    until = ask.until.timestamp() // KEPT_SECONDS if ask.running else ask.until
+    asked = ask.tenant.pk, ask.starts, until, ask.measure, ask.only
+    return kept(read, name=name, asked=asked, seconds=KEPT_SECONDS)
 
 
 def _limited(ask: UsageAsk) -> dict[UUID | None, int]:
@@ -237,7 +279,8 @@ def _key_series(
         Series(line.key.name if line.key else str(line.key_id or keyless), slot, line.by_bucket)
         for slot, line in enumerate(top, start=1)
     ]
-    rest = [total - sum(line.by_bucket[place] for line in top) for place, total in enumerate(totals)]
+    # Never below nothing: the keys were summed a moment after the whole.
+    rest = [max(0, total - sum(line.by_bucket[place] for line in top)) for place, total in enumerate(totals)]
     return [*found, Series(other, MAX_SERIES + 1, rest)] if any(rest) else found
 
 

@@ -247,6 +247,7 @@ class StatementSerializer(serializers.Serializer[Any]):
     closed = serializers.BooleanField(help_text="The month is over; rows of its last minutes may still come.")
     currency = serializers.CharField()
     lines = LineSerializer(many=True)
+    by_key = serializers.BooleanField(help_text="False: too many keys and models; a line is of a model, whatever key.")
     adjustments = StatedAdjustmentSerializer(many=True)
     gpu = GpuLineSerializer(many=True)
     requests = serializers.IntegerField()

@@ -145,6 +145,26 @@ def test_keys_of_a_tenant_with_very_many_come_after_the_page(
     assert len(client.get("/t/acme/usage/?range=7d&group=key").context["keys"]) == 2
 
 
+def test_of_very_many_keys_it_is_kept_which_used_most_and_their_sums_are_new(
+    client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.reads.usage.MANY_KEYS", 1)
+    monkeypatch.setattr("dashboard.keeping._DEAR_SECONDS", 0)
+    one, two, late = make_key(acme, "one", "ada"), make_key(acme, "two", "dev"), make_key(acme, "late", "ada")
+    at = timezone.now() - timedelta(hours=2)
+    for key in (one, two):
+        used(key, at=at, model="m", requests=1, tokens=8)
+    query = f"from={at - timedelta(hours=1):%Y-%m-%dT%H:%M}&to={at + timedelta(hours=1):%Y-%m-%dT%H:%M}&zone=UTC"
+    assert sums(client, f"{query}&group=key") == {"one": 10, "two": 10}
+    assert sums(client, f"{query}&group=member") == {"Ada": 10, "Dev": 10}
+    for key in (two, late):
+        used(key, at=at, model="m", requests=1, tokens=80)
+    assert sums(client, f"{query}&group=key") == {"two": 110, "one": 10, "Other keys": 100}
+    assert sums(client, f"{query}&group=member") == {"Ada": 10, "Dev": 10}
+    assert "at most 5 minutes old" in client.get(f"/t/acme/usage/?{query}&group=member").content.decode()
+    assert sums(client, f"{query}&group=key&q=late") == {"late": 100}  # something else was asked
+
+
 def test_csv_tells_times_in_the_zone_of_the_page(client: Client, acme: Tenant) -> None:
     used(make_key(acme, "one"), at=timezone.now(), model="m", requests=1, tokens=8)
     for zone, offset in (("Asia/Kolkata", "+05:30"), ("UTC", "+00:00")):

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.django_db
 
 PROCESS = uuid4()
 NOW = datetime(2026, 12, 20, tzinfo=UTC)
-THIS_MONTH = f"{datetime.now(UTC):%Y-%m}"
 _numbers = iter(range(1, 1_000_000))
 
 
@@ -39,11 +38,44 @@ def _row(tenant: Tenant, at: datetime, **more: Any) -> UsageRow:
     )  # fmt: skip
 
 
+def _this_month() -> str:
+    return f"{datetime.now(UTC):%Y-%m}"
+
+
 def _tenant(zone: str) -> Tenant:
     tenant = make_tenant()
     Tenant.objects.filter(pk=tenant.pk).update(time_zone=zone)
     tenant.refresh_from_db()
     return tenant
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        [datetime(2026, 11, day, 9, tzinfo=UTC) for day in (3, 4, 5)],
+        [datetime(2026, 10, 31, 19, tzinfo=UTC)],  # within the hours before the month's first day in UTC
+    ],
+)
+def test_a_statement_of_too_many_lines_has_one_for_each_model(
+    at: list[datetime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenants.statements.MOST_LINES", 3)
+    tenant = _tenant("Asia/Kolkata")
+    rows = [
+        _row(tenant, at[n % len(at)], key_id=key, model=f"m{n % 2}", cost_micros=10)
+        for n, key in enumerate([make_key(tenant).key.pk for _ in range(4)])
+    ]
+    record_usage(rows[:3])
+    statement = build_statement(tenant, "2026-11", now=NOW)
+    assert ([line.cost_micros for line in statement.lines], statement.by_key) == ([10, 10, 10], True)
+    record_usage(rows[3:])
+    statement = build_statement(tenant, "2026-11", now=NOW)
+    assert [(line.model, line.key_id, line.cost_micros) for line in statement.lines] == [
+        ("m0", None, 20),
+        ("m1", None, 20),
+    ]
+    assert (statement.usage_micros, statement.by_key) == (40, False)
+    assert [row[-1] for row in statement_rows(statement)][:2] == ["all keys", "all keys"]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +140,8 @@ def test_what_is_no_month_that_began_is_refused(month: str) -> None:
 
 def test_adjustments_change_the_total_and_gpu_time_is_only_shown() -> None:
     tenant = make_tenant()
+    Tenant.objects.filter(pk=tenant.pk).update(created_at=datetime(2026, 10, 1, tzinfo=UTC))
+    tenant.refresh_from_db()
     record_usage([_row(tenant, NOW, cost_micros=5_000_000, model="=cmd|' /C calc'!A0")])
     month = "2026-11"
     record_usage([_row(tenant, datetime(2026, 11, 5, tzinfo=UTC), cost_micros=5_000_000, model="=1+1", key_id=None)])
@@ -146,7 +180,7 @@ def test_adjustments_change_the_total_and_gpu_time_is_only_shown() -> None:
     ],
 )
 def test_a_wrong_adjustment_is_refused(more: dict[str, Any], field: str) -> None:
-    values: dict[str, Any] = {"kind": "credit", "amount_micros": -5, "month": THIS_MONTH, "reason": "r"}
+    values: dict[str, Any] = {"kind": "credit", "amount_micros": -5, "month": _this_month(), "reason": "r"}
     with pytest.raises(InvalidInput) as refused:
         adjust_bill(make_tenant(), actor=SYSTEM, **{**values, **more})
     assert refused.value.field == field
@@ -155,7 +189,7 @@ def test_a_wrong_adjustment_is_refused(more: dict[str, Any], field: str) -> None
 
 def test_an_adjustment_is_never_changed_or_taken_back() -> None:
     tenant = make_tenant()
-    made = adjust_bill(tenant, kind="correction", amount_micros=5, month=THIS_MONTH, reason="r", actor=SYSTEM)
+    made = adjust_bill(tenant, kind="correction", amount_micros=5, month=_this_month(), reason="r", actor=SYSTEM)
     for statement in (
         "UPDATE tenants_adjustment SET amount_micros = 1",
         "DELETE FROM tenants_adjustment",
@@ -163,7 +197,7 @@ def test_an_adjustment_is_never_changed_or_taken_back() -> None:
         with pytest.raises((InternalError, ProgrammingError)), transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)
     with pytest.raises(IntegrityError), transaction.atomic():
-        Adjustment.objects.create(tenant_id=tenant.pk, kind="credit", amount_micros=5, month=THIS_MONTH, reason="r")
+        Adjustment.objects.create(tenant_id=tenant.pk, kind="credit", amount_micros=5, month=_this_month(), reason="r")
     assert Adjustment.objects.get() == made
 
 
@@ -171,7 +205,8 @@ def test_corrections_of_a_row_never_take_off_more_than_it_cost() -> None:
     tenant = make_tenant()
     row = _row(tenant, datetime.now(UTC), cost_micros=100)
     record_usage([row])
-    of_row: dict[str, Any] = {"month": THIS_MONTH, "reason": "r", "usage_record_id": row.id, "actor": SYSTEM}
+    month = _this_month()
+    of_row: dict[str, Any] = {"month": month, "reason": "r", "usage_record_id": row.id, "actor": SYSTEM}
     adjust_bill(tenant, kind="correction", amount_micros=-60, **of_row)
     for kind, amount in (("correction", -41), ("credit", -101)):
         # A budget would count below nothing, and let more pass than it is.
@@ -180,4 +215,4 @@ def test_corrections_of_a_row_never_take_off_more_than_it_cost() -> None:
             adjust_bill(tenant, kind=kind, amount_micros=amount, **of_row)
     adjust_bill(tenant, kind="correction", amount_micros=-40, **of_row)
     adjust_bill(tenant, kind="correction", amount_micros=7, **of_row)
-    assert build_statement(tenant, THIS_MONTH, now=datetime.now(UTC)).total_micros == 100 - 60 - 101 - 40 + 7
+    assert build_statement(tenant, month, now=datetime.now(UTC)).total_micros == 100 - 60 - 101 - 40 + 7

@@ -26,6 +26,7 @@ from dashboard.reads import usage as reads
 from dashboard.reads.portal_limits import nearest, read_limits
 from dashboard.reads.usage import (
     GROUPS,
+    KEPT_SECONDS,
     MEASURES,
     KeyLine,
     UsageAsk,
@@ -65,13 +66,13 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
             return _csv(ask)
         if request.GET.get("part") == "keys" and HtmxDetails(request):
             lines, more = read_key_lines(ask)
-            context = {"access": access, **_key_lines(lines, more)}
+            context = {"access": access, **_key_lines(ask, lines, more)}
             return render(request, "portal/_usage_keys.html", context)
         return _page(request, access, span, ask, now)
 
 
 def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: UsageAsk, now: datetime) -> HttpResponse:
-    later = "part" not in request.GET and ask.group != "key" and has_many_keys(access.tenant)
+    later = "part" not in request.GET and ask.group != "key" and ask.many_keys
     found = read_usage(
         ask,
         with_keys=not later,
@@ -103,15 +104,16 @@ def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: Usag
         "measures": [("tokens", _("Tokens")), ("requests", _("Requests")), ("cost", _("Cost"))],
         "group": ask.group,
         "measure": ask.measure,
+        "kept_minutes": KEPT_SECONDS // 60 if ask.many_keys and ask.group == "member" else None,
         "usage": found,
         "totals": found.totals,
         "budget": read_budget(access.tenant, now),
         "series": found.series,
         "chart_title": _title(ask),
         "figure": token_figure(found.series, ask.starts, money=ask.measure == "cost"),
-        "running": span.until >= now,
+        "running": ask.running,
         "table": [(start, [one.tokens[place] for one in found.series]) for place, start in enumerate(ask.starts)],
-        **_key_lines(found.keys, found.more_keys),
+        **_key_lines(ask, found.keys, found.more_keys),
         "keys_at": _keys_at(request) if later and found.totals.requests else "",
         "limits": nearest([one for one in limits if one.share is not None], LIMITS_SHOWN),
         "any_limits": bool(limits),
@@ -119,8 +121,9 @@ def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: Usag
     return render(request, "portal/usage.html", context)
 
 
-def _key_lines(lines: Sequence[KeyLine], more: bool) -> dict[str, Any]:
+def _key_lines(ask: UsageAsk, lines: Sequence[KeyLine], more: bool) -> dict[str, Any]:
     return {
+        "ranked_minutes": KEPT_SECONDS // 60 if ask.many_keys else None,
         "keys": [(line, sparkline(merged(line.by_bucket))) for line in lines],
         "key_limit": reads.KEY_LIMIT if more else None,
     }
@@ -151,6 +154,8 @@ def _ask(request: HttpRequest, access: PortalAccess, span: TimeRange, now: datet
             key_id=uuid_in(request, "key"),
             key_name=search_text(request),
         ),
+        many_keys=has_many_keys(access.tenant),
+        running=span.until >= now,
     )
 
 
