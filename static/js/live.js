@@ -49,6 +49,8 @@ class Watch {
 
   subscribe() {
     if (this.state === "denied") return;
+    // Nothing was to be heard while nothing was watched: that is no sign of a socket that is dead.
+    if (![...watches].some((watch) => watch.number)) heardAt = performance.now();
     lastNumber = (lastNumber % 255) + 1; // a new one each time: frames that are still under way are no longer ours
     this.number = lastNumber;
     this.frameAt = performance.now();

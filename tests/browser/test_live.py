@@ -31,6 +31,12 @@ window.WebSocket = class extends Native {
   constructor(...parts) { super(...parts); window.sockets.push(this); this.said = []; }
   send(text) { this.said.push(JSON.parse(text)); super.send(text); }
 };
+window.ticks = [];
+const nativeInterval = window.setInterval;
+window.setInterval = (run, ...more) => {
+  window.ticks.push(run);
+  return nativeInterval(run, ...more);
+};
 """
 HIDE = """hidden => {
   Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
@@ -65,6 +71,19 @@ def test_a_hidden_tab_watches_nothing_until_it_is_seen_again(page: "Page") -> No
     wait_for_pill(page, "live")
     assert page.evaluate("sockets.length") == 1  # over the socket that it has
     assert page.evaluate("sockets[0].said.map((said) => said.op)") == ["subscribe", "unsubscribe", "subscribe"]
+
+
+def test_a_tab_that_was_hidden_for_a_while_keeps_its_socket(page: "Page") -> None:
+    """Nothing was said meanwhile, and timers run before anything can be."""
+    page.evaluate(HIDE, True)
+    wait_for_pill(page, "paused")
+    page.evaluate(
+        """() => { const now = performance.now.bind(performance); performance.now = () => now() + 30_000; }"""
+    )
+    # In one turn, so that no answer comes in between.
+    page.evaluate(f"() => {{ ({HIDE})(false); for (const run of ticks) run(); }}")
+    assert page.evaluate("sockets.map((socket) => socket.readyState)") == [1]
+    wait_for_pill(page, "live")
 
 
 def test_a_page_that_comes_back_from_the_back_forward_cache_goes_on(page: "Page") -> None:
