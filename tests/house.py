@@ -146,6 +146,8 @@ def house_environ(database_url: str) -> Mapping[str, str]:
         "VALKEY_STATE_URL": os.environ["VALKEY_STATE_URL"],
         "VALKEY_SCRATCH_URL": os.environ["VALKEY_SCRATCH_URL"],
         "GATEHOUSE_VALKEY_PREFIX": settings.GATEHOUSE.valkey_prefix,
+        "GATEHOUSE_SECRET_KEY": os.environ["GATEHOUSE_SECRET_KEY"],  # a session made here is one there
+        "DJANGO_ALLOW_ASYNC_UNSAFE": "",  # what tests beside a browser are allowed, its processes are not
     }
 
 

@@ -10,8 +10,8 @@ from django.conf import settings as django_settings
 
 from tenants.models import Membership, TenantRole
 from tests.browser.conftest import Web
-from tests.browser.test_accessible import violations
-from tests.browser.walk import log_in
+from tests.browser.test_accessible import violations, violations_in_both_themes
+from tests.browser.walk import log_in_by_form
 from tests.dashboard.people import PASSWORD, tenant
 
 if TYPE_CHECKING:
@@ -59,35 +59,34 @@ def log_out(page: "Page") -> None:
     page.wait_for_url("**/login/")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_an_authenticator_app_from_setting_up_to_logging_in(open_page: OpenPage, shoot: Shoot, theme: str) -> None:
-    page = open_page(theme=theme)
+def test_an_authenticator_app_from_setting_up_to_logging_in(open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page()
     page.goto("/login/")
-    shoot(page, f"login-{theme}")
-    log_in(page, "ada")
+    shoot(page, "login")
+    log_in_by_form(page, "ada")
     page.locator("details.who summary").click()
     page.get_by_role("link", name="Security").click()
     page.get_by_role("heading", name="Authenticator app").wait_for()
-    shoot(page, f"security-bare-{theme}")
+    shoot(page, "security-bare")
     page.get_by_role("link", name="Set up").click()
-    found = violations(page)
-    shoot(page, f"confirm-{theme}")
+    found = violations_in_both_themes(page)
+    shoot(page, "confirm")
     confirm(page)
     page.get_by_role("img", name="The secret as a QR code").wait_for()
     secret = page.get_by_role("textbox", name="Secret").input_value()
-    found += violations(page)
-    shoot(page, f"app-{theme}")
+    found += violations_in_both_themes(page)
+    shoot(page, "app")
     page.get_by_label("Code that the app shows").fill(code_of(secret))
     page.get_by_role("button", name="Set up").click()
     page.get_by_text("This is the only time that they are shown.").wait_for()
     codes = page.locator("#recovery-codes").inner_text().split()
     assert len(codes) == 10
-    found += violations(page)
-    shoot(page, f"recovery-codes-{theme}")
+    found += violations_in_both_themes(page)
+    shoot(page, "recovery-codes")
     page.get_by_role("link", name="Done").click()
     page.get_by_text("10 are left").wait_for()
-    found += violations(page)
-    shoot(page, f"security-{theme}")
+    found += violations_in_both_themes(page)
+    shoot(page, "security")
     log_out(page)
     page.locator("#id_username").fill("ada@example.com")
     page.locator("#id_password").fill(PASSWORD)
@@ -96,8 +95,8 @@ def test_an_authenticator_app_from_setting_up_to_logging_in(open_page: OpenPage,
     page.get_by_label("Code from the app").fill("000000")
     page.get_by_role("button", name="Go on").click()
     page.get_by_text("This code is not right").wait_for()
-    found += violations(page)
-    shoot(page, f"second-factor-{theme}")
+    found += violations_in_both_themes(page)
+    shoot(page, "second-factor")
     page.get_by_label("Code from the app").fill(code_of(secret, step=2))
     page.get_by_role("button", name="Go on").click()
     page.wait_for_url("**/t/acme/")
@@ -107,7 +106,7 @@ def test_an_authenticator_app_from_setting_up_to_logging_in(open_page: OpenPage,
 def test_a_passkey_logs_in_on_its_own_and_as_a_second_factor(open_page: OpenPage, shoot: Shoot) -> None:
     page = open_page()
     virtual_authenticator(page)
-    log_in(page, "ada")
+    log_in_by_form(page, "ada")
     page.goto("/security/passkeys/add/")
     confirm(page)
     page.get_by_label("Name").fill("work laptop")
@@ -142,7 +141,7 @@ def test_members_and_an_invitation_from_link_to_membership(
     open_page: OpenPage, shoot: Shoot, theme: str, language: str
 ) -> None:
     page = open_page(theme=theme, language=language)
-    log_in(page, "ada", then="/t/acme/members/")
+    log_in_by_form(page, "ada", then="/t/acme/members/")
     shoot(page, f"members-{theme}-{language}")
     found = violations(page)
     page.locator(".actions a.primary").click()
@@ -182,7 +181,7 @@ def test_members_and_an_invitation_from_link_to_membership(
 
 def test_a_member_gets_another_role_and_leaves(open_page: OpenPage, shoot: Shoot) -> None:
     page = open_page()
-    log_in(page, "ada", then="/t/acme/members/")
+    log_in_by_form(page, "ada", then="/t/acme/members/")
     page.get_by_role("link", name="Change the role of Vic").click()
     page.get_by_role("dialog").get_by_label("Role").select_option("admin")
     shoot(page, "member-role")
@@ -201,7 +200,7 @@ def test_a_member_gets_another_role_and_leaves(open_page: OpenPage, shoot: Shoot
 
 def test_the_pages_are_usable_on_a_narrow_screen(open_page: OpenPage, shoot: Shoot) -> None:
     page = open_page(width=390, height=844)
-    log_in(page, "ada")
+    log_in_by_form(page, "ada")
     for path in ("/security/", "/security/password/", "/t/acme/members/", "/t/acme/members/invite/"):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path

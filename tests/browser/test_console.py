@@ -12,7 +12,7 @@ from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import User
 from tests.browser.conftest import Web
-from tests.browser.walk import log_in, wait_for_pill
+from tests.browser.walk import log_in, log_in_by_form, wait_for_pill
 from tests.dashboard.people import person, pool, tenant
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def test_wrong_password_is_said_and_the_right_one_leads_on(open_page: OpenPage, 
     page.get_by_role("heading", name="Overview", level=1).wait_for()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize(("theme", "language"), [("light", "en"), ("dark", "zh-hans")])
 def test_overview_in_both_themes_and_languages(open_page: OpenPage, shoot: Shoot, theme: str, language: str) -> None:
     pool()
     page = open_page(theme=theme, language=language)
@@ -159,7 +158,7 @@ def test_keyboard_reaches_the_content_first_and_closes_menus(open_page: OpenPage
 
 def test_log_out_is_in_the_menu_of_the_person(open_page: OpenPage, shoot: Shoot) -> None:
     page = open_page()
-    log_in(page, "olga", then="/console/instances/")
+    log_in_by_form(page, "olga", then="/console/instances/")
     page.locator(".who summary").click()
     page.get_by_text("olga@example.com").wait_for()
     shoot(page, "menu-of-the-person")

@@ -119,7 +119,7 @@ def test_usage_chart_is_drawn_and_follows_the_theme(
     open_page: OpenPage, shoot: Shoot, theme: str, language: str
 ) -> None:
     page = open_page(theme=theme, language=language)
-    log_in(page, "ada", then="/t/acme/usage/%3Frange=1h")
+    log_in(page, "ada", then="/t/acme/usage/?range=1h")
     page.locator("#usage-chart .point").first.wait_for(state="attached")
     assert page.locator("#usage-chart .trace.bars").count() == 4
     shoot(page, f"usage-{theme}-{language}")

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.test import Client
-
 from dashboard.live.gpumem_codec import GpumemEncoder
 from gpupool.policies.memory_wire import frame_of
-from tenants.models import User
+from tests.browser.walk import signed_in as signed_in
 from tests.dashboard.live.memory_examples import MovingFleet
 
 if TYPE_CHECKING:
@@ -111,11 +108,3 @@ def _series() -> Iterator[tuple[str, list[int | None]]]:
 def told(page: "Page", what: str) -> Any:
     """Of what the wall's script says of itself."""
     return page.evaluate(f"gatehouseFlame.{what}")
-
-
-def signed_in(page: "Page", name: str) -> None:
-    """As after the form, which other tests walk through; three pages sooner."""
-    client = Client()
-    client.force_login(User.objects.get(email=f"{name}@example.com"))
-    key = client.cookies[settings.SESSION_COOKIE_NAME].value
-    page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": key, "domain": "127.0.0.1", "path": "/"}])
