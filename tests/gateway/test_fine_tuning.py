@@ -47,6 +47,8 @@ def training(doors: Doors) -> Iterator[Callable[[str], openai.OpenAI]]:
     grant_model(house.tenant, model_pattern="tiny", actions=["train"], actor=SYSTEM)
     key = create_api_key(house.tenant, name="training", scopes=["infer", "train"], actor=SYSTEM).secret
     doors.secrets["train"] = key  # type: ignore[index]
+    wish = {"model": "tiny", "training_file": "file-unknown"}
+    doors.wait_for(Ask("the right to train", JOBS, body=wish, key="train", status=400))
     bases = {"relay": house.relay_url, "web": house.web_url}
     clients = {
         door: openai.OpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0, timeout=30)

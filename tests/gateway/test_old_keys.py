@@ -108,7 +108,7 @@ def settled(house: TestHouse, counts: Counts, limit: Limit) -> int:
         told = spent(house, since=limit.counts_from)
         return counts.used(limit) == told
 
-    wait_until(same, f"{limit} counts {told}, it is {counts.used(limit)}")
+    wait_until(same, f"what {limit} counts", seconds=60)  # at the latest when it is compared, each half minute
     return told
 
 

@@ -150,7 +150,7 @@ def test_a_tokens_subject_is_told_what_it_used_itself(doors: Doors) -> None:
     )
     mine, other = (maker.token(tid="acme", sub=subject) for subject in ("mine", "other"))
     sent = Ask("x", body=chat(), key=mine)
-    wait_until(lambda: doors.send("relay", Ask("x", USAGE, "GET", key=mine)).status_code == 200, "belief", seconds=5)
+    wait_until(lambda: doors.send("relay", Ask("x", USAGE, "GET", key=mine)).status_code == 200, "belief")
     for door in ("relay", "web"):
         doors.house.ledger_row(doors.send(door, sent).headers["x-request-id"])
     for door in ("relay", "web"):

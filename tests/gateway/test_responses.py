@@ -327,7 +327,7 @@ def test_a_tenant_without_retention_keeps_nothing(rooms: Rooms) -> None:
     def told() -> Any:
         return client.responses.create(model="double", input="x").store  # type: ignore[attr-defined]
 
-    wait_until(lambda: told() is False, "the setting is in force", seconds=5)
+    wait_until(lambda: told() is False, "the setting is in force")
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(kept.id)
     with pytest.raises(openai.NotFoundError):

@@ -79,6 +79,7 @@ def engine(doors: Doors) -> Iterator[NotingEngine]:
     noting = NotingEngine()
     attach("noting", noting.start(), engine="vllm")
     grant_model(doors.house.tenant, model_pattern="noting", actor=SYSTEM)
+    doors.wait_for(_ask("the engine", CHAT, messages=TALK))
     yield noting
     noting.stop()
 
@@ -90,6 +91,7 @@ def vectors(doors: Doors) -> Iterator[LlamaEngine]:
     llama.start()
     attach("vectors", llama.port, engine="llamacpp")
     grant_model(doors.house.tenant, model_pattern="vectors", actor=SYSTEM)
+    doors.wait_for(Ask("vectors", "/v1/embeddings", body={"model": "vectors", "input": "Hello"}))
     yield llama
     llama.stop()
 

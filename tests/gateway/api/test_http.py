@@ -32,7 +32,7 @@ class Forwarding:
 
     async def ends_cancelled(self) -> None:
         """The engine is left, and the ledger has it as cancelled."""
-        await until(lambda: self.engine.open == 0, seconds=1.0)
+        await until(lambda: self.engine.open == 0)
         assert [settlement.outcome for settlement in self.settlements] == [Outcome.CANCELLED]
         assert self.picker.in_flight == 0
 

@@ -62,7 +62,7 @@ def test_g06_its_place_is_free_again(case: Case) -> None:
     client = connect(case, served)
     wait_until(lambda: case.active(served) == 1, "it counts as in flight")
     leave(client, case, served)
-    wait_until(lambda: case.active(served) == 0, "it does no longer", seconds=5.0)
+    wait_until(lambda: case.active(served) == 0, "it does no longer")
 
 
 @pytest.mark.shows("G6")

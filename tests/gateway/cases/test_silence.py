@@ -98,7 +98,7 @@ def _ends_by_deadline(case: Case, script: Script, seconds: float, outcome: str) 
     asked = time.monotonic()
     answer = case.ask(served.name)
     took = time.monotonic() - asked
-    assert seconds * 0.95 <= took < seconds + 1.0
+    assert seconds * 0.95 <= took < seconds + 4.0
     assert answer.error["code"] == "upstream_timeout"
     assert b"[DONE]" not in answer.body
     row = case.row(answer)

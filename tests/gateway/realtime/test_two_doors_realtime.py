@@ -230,7 +230,7 @@ def test_a_cancelled_turn_is_a_cancelled_row(doors: TestHouse, door: str) -> Non
     key = make_key(tenant, "cancels")
     attach(model, port, engine="openai")
     with doors.client(key.secret, door=door) as client:
-        wait_until(lambda: client.get(f"/v1/models/{model}").status_code == 200, f"{model} at the {door}", seconds=5)
+        wait_until(lambda: client.get(f"/v1/models/{model}").status_code == 200, f"{model} at the {door}")
 
     async def talk() -> dict[str, Any]:
         double = EngineDouble(streams(chunk("Hel"), chunk("lo"), then=Wire.stall))
@@ -294,7 +294,7 @@ def test_a_web_process_that_stops_ends_a_turn_with_an_error(doors: TestHouse) ->
     key = make_key(tenant, "is cut short")
     attach(model, port, engine="openai")
     with doors.client(key.secret, door="web") as client:
-        wait_until(lambda: client.get(f"/v1/models/{model}").status_code == 200, model, seconds=5)
+        wait_until(lambda: client.get(f"/v1/models/{model}").status_code == 200, model)
 
     async def talk() -> tuple[Talk, int | None]:
         double = EngineDouble(streams(chunk("Hel"), then=Wire.stall))

@@ -318,7 +318,7 @@ async def test_a_client_that_leaves_ends_the_engines_work(open_door: OpenDoor, s
             await connection.head()
             assert b"message_start" in await connection.chunk()
         connection.leave()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         assert await house.outcome() is Outcome.CANCELLED
 
 

@@ -81,7 +81,7 @@ async def test_a_client_that_leaves(client: UpstreamClient, script: Any, stream:
         await until(lambda: len(engine.received) == 1 and (not stream or len(server.sent) == 2))
         server.left.set()
         await asyncio.wait_for(server.task, 1)
-        await until(lambda: engine.open == 0, seconds=1)
+        await until(lambda: engine.open == 0)
         assert [s.outcome for s in pipeline.settlements] == [Outcome.CANCELLED]
 
 

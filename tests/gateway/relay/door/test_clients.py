@@ -56,7 +56,7 @@ async def test_a_client_that_leaves_closes_the_engines_connection(
             await client.head()
             await client.chunk()
         client.leave()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         settlement = (await house.settled())[0]
         assert (settlement.outcome, settlement.status) == (outcome, 200 if told else 499)
         assert settlement.usage.source is UsageSource.ESTIMATED
@@ -77,7 +77,7 @@ async def test_a_client_that_leaves_with_requests_in_its_pipe(
             await client.request("POST", "/v1/chat/completions", json.dumps(chat()).encode())
         await until(lambda: len(engine.received) == 1)
         client.leave()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         await until(lambda: house.door.in_flight == 0)
         assert len(await house.settled()) == 1  # the others were never begun
         assert [record for record in caplog.records if record.name == "uvicorn.error"] == []
@@ -92,7 +92,7 @@ async def test_a_client_that_leaves_while_it_is_decided_about_reaches_no_engine(
         await client.request("POST", "/v1/chat/completions", json.dumps(chat()).encode())
         await until(lambda: house.pipeline.prepared == 1)
         client.leave()
-        await until(lambda: house.door.in_flight == 0, seconds=1.0)
+        await until(lambda: house.door.in_flight == 0)
         assert (engine.received, house.settlements) == ([], [])
 
 

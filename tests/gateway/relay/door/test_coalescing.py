@@ -247,9 +247,9 @@ async def test_with_the_last_one_the_engine_is_let_go(open_door: OpenDoor, strea
                 await client.chunk()
         for client in clients:
             client.leave()
-        await until(lambda: house.door.in_flight == 0, seconds=1.0)
+        await until(lambda: house.door.in_flight == 0)
         gate.opened.set()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         rows = await house.settled(3)
         assert {row.outcome for row in rows} == {Outcome.CANCELLED}
         assert house.pipeline.picker.in_flight == 0
@@ -389,7 +389,7 @@ async def test_a_process_that_stops_tells_all(open_door: OpenDoor, stream: bool)
             else:
                 assert (await client.answer()).status == 503
         gate.opened.set()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         rows = await house.settled(3)
         assert {row.outcome for row in rows} == {Outcome.TRUNCATED if stream else Outcome.FAILED}
         assert {row.error_code for row in rows} == {"draining"}

@@ -49,7 +49,7 @@ async def test_a_client_that_leaves(
             await asyncio.sleep(0)
         failed = bool(house.settlements)  # a stream where none was asked for
         client.leave()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         await nothing_stays(house, engine, Outcome.FAILED if failed else Outcome.CANCELLED)
         assert not house.pipeline.picker.failed or failed
         assert "request_failed" not in caplog.text

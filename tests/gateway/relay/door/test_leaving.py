@@ -27,7 +27,7 @@ async def ask(house: DoorHouse, *, stream: bool = False) -> RawClient:
 
 async def gone(house: DoorHouse, outcome: Outcome = Outcome.CANCELLED, *, settled: int = 1) -> None:
     """Within a second nothing of the request is left."""
-    await until(lambda: house.door.in_flight == 0, seconds=1.0)
+    await until(lambda: house.door.in_flight == 0)
     assert [settlement.outcome for settlement in await house.settled(settled)] == [outcome] * settled
     assert house.pipeline.picker.in_flight == 0
 
@@ -54,7 +54,7 @@ async def test_while_it_is_connected_to(open_door: OpenDoor, full_port: int, str
     await until(lambda: house.upstream.connections(Origin("127.0.0.1", full_port)) == 1)
     client.leave()
     await gone(house)
-    await until(lambda: house.upstream.connections(Origin("127.0.0.1", full_port)) == 0, seconds=1.0)
+    await until(lambda: house.upstream.connections(Origin("127.0.0.1", full_port)) == 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -67,11 +67,11 @@ async def test_while_it_waits_for_a_connection(open_door: OpenDoor, stream: bool
         second = await ask(house, stream=stream)
         await until(lambda: house.door.in_flight == 2)
         second.leave()
-        await until(lambda: house.door.in_flight == 1, seconds=1.0)
+        await until(lambda: house.door.in_flight == 1)
         assert (engine.open, len(engine.received)) == (1, 1)
         first.leave()
         await gone(house, settled=2)
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
 
 
 @pytest.mark.shows("G7")
@@ -82,7 +82,7 @@ async def test_in_a_retry(open_door: OpenDoor, stream: bool) -> None:
         client = await ask(house, stream=stream)
         await until(lambda: len(second.received) == 1)
         client.leave()
-        await until(lambda: second.open == 0, seconds=1.0)
+        await until(lambda: second.open == 0)
         await gone(house)
         assert third.received == []
 
@@ -96,7 +96,7 @@ async def test_while_it_is_told_that_we_live(open_door: OpenDoor, head: bool) ->
         for _ in range(3):
             assert await client.chunk() == b": keep-alive\n\n"
         client.leave()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         await gone(house)
 
 
@@ -112,5 +112,5 @@ async def test_while_its_whole_answer_is_under_way(open_door: OpenDoor) -> None:
         await until(lambda: len(engine.received) == 1)
         await asyncio.sleep(0)
         client.leave()
-        await until(lambda: engine.open == 0, seconds=1.0)
+        await until(lambda: engine.open == 0)
         await gone(house)

@@ -1,7 +1,5 @@
 """What a client asks for: odd lists and odd jobs are refused, and never more is read than a page may have."""
 
-import time
-
 import pytest
 
 from core.errors import BodyTooLarge, InvalidRequest
@@ -23,7 +21,6 @@ def test_no_page_has_more_than_it_may(limit: str) -> None:
 
 
 def test_a_job_of_absurd_size_is_refused_before_it_is_read() -> None:
-    started = time.perf_counter()
+    """Every stream of the process would wait for it. Whoever reads it to its end finds that it is no JSON."""
     with pytest.raises(BodyTooLarge):
-        parse_job(b'{"model":"m","training_file":"x","metadata":{' + b'"k":"v",' * 1_000_000 + b'"k":"v"}}', lambda: 1)
-    assert time.perf_counter() - started < 0.05  # every stream of the process would wait for it
+        parse_job(b'{"model":"m","training_file":"x","metadata":{' + b'"k":"v",' * 1_000_000 + b'"k":"v"', lambda: 1)
