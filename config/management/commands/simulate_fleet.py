@@ -54,7 +54,7 @@ class Command(BaseCommand):
         parser.add_argument("--outage-seconds", type=float, default=45.0, help="How long a lost node is away.")
         parser.add_argument("--port-first", type=int, default=30_000, help="First port of the engines; 64 a node.")
         parser.add_argument("--seed", type=int, default=1, help="Another seed is another course of events.")
-        parser.add_argument("--web-url", help="Address of the web process; GATEHOUSE_PUBLIC_WEB_URL when left out.")
+        parser.add_argument("--web-url", help="Address of the web process; GATEHOUSE_WEB_URL when left out.")
         parser.add_argument(
             "--remove",
             action="store_true",
