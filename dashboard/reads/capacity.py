@@ -5,21 +5,37 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum, TextField, Value
+from django.db.models import (
+    BooleanField,
+    Count,
+    ExpressionWrapper,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    TextField,
+    Value,
+)
 from django.db.models.functions import Cast, Coalesce, Concat
 
 from gpupool.models import Instance, InstanceState, Lease, Reservation
+from gpupool.policies.simulated import PREFIX as SIMULATED
 from gpupool.reads.quota_use import QuotaUse, read_quota_use
 from tenants.models import Tenant
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Of the tenant's own instances. `in_use` None: one of them does not say how much it uses."""
+    """Of the tenant's own instances. `in_use` None: one of them does not say how much it uses.
+
+    Of the instances `made_up` are simulated: what they claim and use is made up, too.
+    """
 
     quotas: Sequence[QuotaUse]
     reservations: Sequence[Reservation]
     instances: int
+    made_up: int
     gpus: int
     claimed: int
     in_use: int | None
@@ -39,13 +55,17 @@ class Capacity:
 
 
 def own_instances(tenant: Tenant) -> "QuerySet[Instance]":
-    """Those that serve this tenant and no other: bound to it, or of a version or model of its own."""
+    """Those that serve this tenant and no other: bound to it, or of a version or model of its own.
+
+    Rows carry `made_up`, as gpupool.selectors.is_made_up says it.
+    """
     mine = (
         Q(tenant_id=tenant.pk)
         | Q(tenant_id__isnull=True, version__tenant_id=tenant.pk)
         | Q(tenant_id__isnull=True, version__tenant_id__isnull=True, version__model__tenant_id=tenant.pk)
     )
-    return Instance.objects.filter(mine)
+    made_up = Q(node__simulated=True) | Q(node=None, version__artefact_uri__startswith=SIMULATED)
+    return Instance.objects.filter(mine).annotate(made_up=ExpressionWrapper(made_up, output_field=BooleanField()))
 
 
 def list_own_instances(tenant: Tenant, *, stopped: bool, search: str) -> "QuerySet[Any]":
@@ -67,16 +87,17 @@ def read_capacity(tenant: Tenant, now: datetime) -> Capacity:
     running = own_instances(tenant).exclude(state=InstanceState.STOPPED)
     rows = list(
         running.annotate(gpus=_leased(Count("pk")), claimed=_leased(Sum("memory_bytes"))).values_list(
-            "gpus", "claimed", "device_bytes", "pid"
+            "gpus", "claimed", "device_bytes", "pid", "made_up"
         )
     )
-    used = [device_bytes for gpus, _, device_bytes, pid in rows if gpus and pid is not None]
+    used = [device_bytes for gpus, _, device_bytes, pid, _ in rows if gpus and pid is not None]
     return Capacity(
         quotas=[one for one in read_quota_use(now) if one.quota.tenants is not None and tenant.pk in one.quota.tenants],
         reservations=list(Reservation.objects.filter(tenant_id=tenant.pk).order_by("gpu_tag")),
         instances=len(rows),
-        gpus=sum(gpus for gpus, _, _, _ in rows),
-        claimed=sum(claimed for _, claimed, _, _ in rows),
+        made_up=sum(bool(made_up) for *_, made_up in rows),
+        gpus=sum(gpus for gpus, *_ in rows),
+        claimed=sum(claimed for _, claimed, *_ in rows),
         in_use=None if None in used else sum(one for one in used if one is not None),
     )
 

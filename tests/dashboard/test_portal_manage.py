@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from gpupool.models import Instance, Lease, Model, ModelVersion, Reservation
+from gpupool.models import Instance, Lease, Model, ModelVersion, Node, Reservation
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, Delivery, Tenant, TenantRole, User, Webhook
@@ -97,6 +97,11 @@ def test_reserved_claimed_and_used_are_three_numbers(client: Client, acme: Tenan
     assert [(one.held, one.used_bytes, one.quota.amount) for one in told.quotas] == [(24 * GIB, 20 * GIB, 80 * GIB)]
     (row,) = page.context["page"].rows
     assert (row.pk, row.gpus, row.claimed) == (made.instance.pk, 1, 24 * GIB)
+    assert (told.made_up, row.made_up) == (0, False)
+    Node.objects.update(simulated=True)  # what is made up is said to be
+    text = client.get("/t/acme/capacity/").content.decode()
+    assert "1 of them simulated" in text
+    assert '<span class="pill warn">Simulated</span>' in text
     Instance.objects.update(device_bytes=None)
     assert client.get("/t/acme/capacity/").context["capacity"].in_use is None  # unknown is not zero
     Instance.objects.update(tenant_id=None)

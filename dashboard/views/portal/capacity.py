@@ -26,6 +26,7 @@ TABLE = Table(
         Column(key="in_use", label=_lazy("In use"), numeric=True, value=lambda row: row.device_bytes),
         Column(key="requests", label=_lazy("Requests now"), numeric=True, value=lambda row: row.running_requests),
         Column(key="kv", label=_lazy("KV cache"), numeric=True, value=lambda row: row.kv_used),
+        Column(key="simulated", value=lambda row: bool(row.made_up)),
         Column(key="started", label=_lazy("Since"), order="pk", value=lambda row: row.created_at),
     ),
 )
@@ -34,7 +35,9 @@ TABLE = Table(
 @portal_page
 def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     now = timezone.now()
-    facet = Facet.read(request, "state", _("State"), [("all", _("All"))], all_label=_("Running"))
+    facet = Facet.read(
+        request, "state", _("State"), [("all", _("All, stopped ones too"))], all_label=_("All but stopped")
+    )
     filtered = Filtered(search=search_text(request), placeholder=_("Model"), facets=[facet])
     rows = list_own_instances(access.tenant, stopped=facet.chosen == "all", search=filtered.search)
     if is_csv(request):
