@@ -1,6 +1,7 @@
 """What was used: one row for each forwarded request, and sums of them by the minute."""
 
 from django.db import models
+from django.db.models.functions import Now
 
 
 class UsageRecord(models.Model):
@@ -46,6 +47,8 @@ class UsageRecord(models.Model):
     tokenise_ms = models.FloatField(null=True)  # of that, where the prompt's tokens were counted
     connect_ms = models.FloatField(null=True)  # until that endpoint had a connection
     first_decode_ms = models.FloatField(null=True)  # from the first content to the second
+    # When the row was written, some moments after the request ended; by arrival, long ones come behind newer ones.
+    settled_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         indexes = [
@@ -67,6 +70,8 @@ class UsageRecord(models.Model):
                 condition=models.Q(subject_id__isnull=False),
                 name="tenants_usagerecord_subject",
             ),
+            models.Index(fields=["settled_at", "id"], name="tenants_usage_settled"),
+            models.Index(fields=["tenant_id", "settled_at", "id"], name="tenants_usage_tenant_settled"),
         ]
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from there. Nothing here is counted: see tenants.reads.latency for that.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -213,9 +213,13 @@ def _outcome(name: str) -> Q:
     return Q(outcome=name)
 
 
-def newest_requests(*, tenant_id: UUID | None, most: int) -> list[UsageRecord]:
-    """The newest of all, or of a tenant; newest first."""
-    found = UsageRecord.objects.order_by("-pk")
+_LONGEST: Final = timedelta(days=2)
+"""No request takes longer, its row's way to the ledger included; older partitions are not looked at."""
+
+
+def newest_requests(*, tenant_id: UUID | None, most: int, now: datetime) -> list[UsageRecord]:
+    """Those that ended last, of all or of a tenant, last one first: by when their rows were written, not by arrival."""
+    found = UsageRecord.objects.filter(pk__gte=_id_at(now - _LONGEST)).order_by("-settled_at", "-pk")
     return list((found if tenant_id is None else found.filter(tenant_id=tenant_id))[:most])
 
 

@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from core.ids import uuid7_from
 from dashboard.live.base import Gone, Viewer
-from dashboard.live.feeds.reqlog import ReqlogFeed
+from dashboard.live.encoders import Tail
+from dashboard.live.feeds.reqlog import NEWEST, ReqlogFeed
 from dashboard.reads.requests import stages_of
 from tenants import services
 from tenants.actor import SYSTEM
@@ -271,6 +272,22 @@ def test_the_feed_is_for_those_who_may_see_the_usage_and_of_their_tenant_alone(a
     assert len(json.loads(encoder.keyframe(feed.read("", now=now), epoch=1, seq=3, at=now))["rows"]) == 3
     with pytest.raises(Gone):
         feed.read("tenant:none", now=now)
+
+
+def test_the_feed_tells_requests_as_they_end_however_long_they_took(acme: Tenant) -> None:
+    feed, now = ReqlogFeed(), timezone.now()
+    quick = [_add(acme, seconds_ago=1) for _ in range(NEWEST + 5)]
+    UsageRecord.objects.filter(pk__in=quick).update(settled_at=now - timedelta(seconds=1))
+    encoder = feed.encoder()
+    encoder.keyframe(feed.read("tenant:acme", now=now), epoch=1, seq=1, at=now)
+    slow = _add(acme, seconds_ago=300, duration_ms=299_000.0)  # came before all of them
+    for scope in ("tenant:acme", ""):
+        state = feed.read(scope, now=now)
+        assert isinstance(state, Tail)
+        assert state.rows[-1][0] == str(slow)
+    more = encoder.delta(feed.read("tenant:acme", now=now), epoch=1, seq=2, at=now)
+    assert more is not None
+    assert [row["id"] for row in json.loads(more)["more"]] == [str(slow)]
 
 
 def test_people_who_only_read_see_the_console_pages(client: Client, acme: Tenant) -> None:

@@ -1,4 +1,4 @@
-"""The channel `reqlog`: the newest forwarded requests, while somebody looks; never what was asked or answered."""
+"""The channel `reqlog`: the requests that ended last, while somebody looks; never what was asked or answered."""
 
 from datetime import datetime
 from typing import Final
@@ -61,7 +61,7 @@ class ReqlogFeed:
     def read(self, scope: str, *, now: datetime) -> object:
         """Raises Gone for a tenant that is gone."""
         tenant = tenant_or_all(scope)
-        rows = newest_requests(tenant_id=tenant.pk if tenant else None, most=NEWEST)
+        rows = newest_requests(tenant_id=tenant.pk if tenant else None, most=NEWEST, now=now)
         return Tail([(str(line.row.pk), _told(line)) for line in reversed(lines_of(rows))])
 
     def encoder(self) -> Encoder:
