@@ -4,6 +4,7 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from dashboard import labels
 
@@ -47,7 +48,7 @@ def script_strings() -> dict[str, object]:
         "nothing_found": _("Nothing is called so."),
         "palette_keys": _("↑ ↓ to move, Enter to go, Esc to close"),
         "kinds": {
-            "page": _("Pages"),
+            "page": pgettext("palette", "Pages"),
             "tenant": _("Tenants"),
             "model": _("Models"),
             "node": _("Nodes"),
