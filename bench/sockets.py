@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import json
 import os
+import struct
 import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +32,9 @@ from core.embedded.valkey import ValkeyServer
 
 BAR: Final = 0.25
 """Of a core, for 200 sockets at one frame a second."""
+_OF_A_SESSION: Final = 256
+"""Sockets that one session may have."""
+_BEGIN_SECONDS: Final = 60.0
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -52,27 +58,53 @@ class Heard:
     size: int = 0
     missed: int = 0
     last: tuple[int, int] = (0, 0)
+    period_seconds: float = 1.0
+    closed: bool = False
 
     def take(self, said: str | bytes) -> None:
         self.size += len(said)
         if isinstance(said, bytes):
-            self.frames += 1
-            return
-        frame = json.loads(said)
-        if "seq" in frame:
-            self.frames += 1
+            epoch, seq = _place(said[1:])
+        else:
+            frame = json.loads(said)
+            if frame.get("op") == "subscribed":
+                self.period_seconds = frame["period"]
+            if "seq" not in frame:
+                return
             epoch, seq = frame["epoch"], frame["seq"]
-            if self.last[0] == epoch:
-                self.missed += seq - self.last[1] - 1
-            self.last = (epoch, seq)
+        self.frames += 1
+        if self.last[0] == epoch:
+            self.missed += seq - self.last[1] - 1
+        self.last = (epoch, seq)
+
+    def got_all(self, seconds: float) -> bool:
+        """Whether it was told all that came in so long: one frame may have been under way at the end."""
+        return not self.closed and not self.missed and self.frames >= seconds / self.period_seconds - 1
 
 
-async def watch(url: str, cookie: str, options: argparse.Namespace, measuring: asyncio.Event) -> list[Heard]:
-    """All the pages, for as long as asked; `measuring` is set once each of them has had a frame."""
+@lru_cache(4)  # all pages get the same bytes
+def _place(payload: bytes) -> tuple[int, int]:
+    """Epoch and sequence of a frame in bytes; see docs/wire.md."""
+    if payload[0] == 0:
+        keyframe = json.loads(zlib.decompress(payload[1:], -15))
+        return keyframe["epoch"], keyframe["seq"]
+    epoch, seq = struct.unpack_from("<II", payload, 1)
+    return epoch, seq
+
+
+class NotMeasured(Exception):
+    """Not all pages came to watch; says why."""
+
+
+async def watch(url: str, cookies: Sequence[str], options: argparse.Namespace, measuring: asyncio.Event) -> list[Heard]:
+    """All the pages, for as long as asked; `measuring` is set once each of them has had a frame.
+
+    Raises NotMeasured when one of them gets none.
+    """
     heard = [Heard() for _ in range(options.sockets)]
     settled = asyncio.Semaphore(0)
 
-    async def page(mine: Heard) -> None:
+    async def page(mine: Heard, cookie: str) -> None:
         headers = {"Cookie": cookie}
         async with connect(
             f"{url}/ws/live", origin=Origin(url.replace("ws:", "http:")), additional_headers=headers, max_size=None
@@ -86,21 +118,35 @@ async def watch(url: str, cookie: str, options: argparse.Namespace, measuring: a
                 if mine.frames and not begun:
                     begun = True
                     settled.release()
+        raise ConnectionError(f"closed with {socket.close_code}")
+
+    async def all_settled() -> None:
+        for _ in heard:
+            await settled.acquire()
 
     tasks = []
-    for mine in heard:
-        tasks.append(asyncio.create_task(page(mine)))
-        await asyncio.sleep(0.01)
-    for _ in heard:
-        await asyncio.wait_for(settled.acquire(), 60)
-    await asyncio.sleep(3)
-    for mine in heard:
-        mine.frames = mine.size = mine.missed = 0
-    measuring.set()
-    await asyncio.sleep(options.seconds)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    try:
+        for number, mine in enumerate(heard):
+            tasks.append(asyncio.create_task(page(mine, cookies[number // _OF_A_SESSION])))
+            await asyncio.sleep(0.01)
+        settling = asyncio.create_task(all_settled())
+        await asyncio.wait({settling, *tasks}, timeout=_BEGIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not settling.done():
+            settling.cancel()
+            ended = [task.exception() for task in tasks if task.done()]
+            why = f"one ended: {ended[0]!r}" if ended else f"not within {_BEGIN_SECONDS:.0f} s"
+            raise NotMeasured(f"{sum(mine.frames == 0 for mine in heard)} of {len(heard)} sockets had no frame; {why}")
+        await asyncio.sleep(3)
+        for mine in heard:
+            mine.frames = mine.size = mine.missed = 0
+        measuring.set()
+        await asyncio.sleep(options.seconds)
+        for mine, task in zip(heard, tasks, strict=True):
+            mine.closed = task.done()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     return heard
 
 
@@ -135,8 +181,8 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
         postgres.stop()
 
 
-def fill(options: argparse.Namespace) -> str:
-    """An operator, devices and instances; returns the cookie of the operator's session."""
+def fill(options: argparse.Namespace) -> list[str]:
+    """An operator, devices and instances; returns the cookies of as many sessions of the operator as are needed."""
     from django.conf import settings
     from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
     from django.contrib.sessions.backends.db import SessionStore
@@ -174,11 +220,14 @@ def fill(options: argparse.Namespace) -> str:
         for number in range(options.instances)
     )
     user = create_user(email="bench@example.com", password=None, platform_role="operator", actor=SYSTEM)
-    store = SessionStore()
-    store[SESSION_KEY], store[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
-    store[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
-    store.save()
-    return f"{settings.SESSION_COOKIE_NAME}={store.session_key}"
+    cookies = []
+    for _ in range(-(-options.sockets // _OF_A_SESSION)):
+        store = SessionStore()
+        store[SESSION_KEY], store[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
+        store[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
+        store.save()
+        cookies.append(f"{settings.SESSION_COOKIE_NAME}={store.session_key}")
+    return cookies
 
 
 def keep_changing(stop: threading.Event) -> None:
@@ -203,18 +252,22 @@ def main(arguments: Sequence[str]) -> int:
         folder = Path(name)
         folder.chmod(0o755)  # the service account of the database must reach its folder
         environ = stack.enter_context(servers(folder))
-        result = asyncio.run(_measure(options, folder, environ))
+        try:
+            result = asyncio.run(_measure(options, folder, environ))
+        except NotMeasured as error:
+            print(error, file=sys.stderr)
+            return 1
     options.output.parent.mkdir(exist_ok=True)
     options.output.write_text(json.dumps(result, indent=1) + "\n")
     for key, value in result.items():
         print(f"{key:24} {value}")
-    return 0 if result["missed"] == 0 else 1
+    return 0 if result["sockets_without_all"] == 0 else 1
 
 
 async def _measure(options: argparse.Namespace, folder: Path, environ: dict[str, str]) -> dict[str, object]:
     from bench.house import House
 
-    house = House(folder, {**environ, "GATEHOUSE_CLIENT_CONNECTION_CAP": "1000"})
+    house = House(folder, {**environ, "GATEHOUSE_CLIENT_CONNECTION_CAP": str(options.sockets + 800)})
     os.environ.update({key: value for key, value in house.environ.items() if key.isupper()})
     os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
     import django
@@ -222,15 +275,17 @@ async def _measure(options: argparse.Namespace, folder: Path, environ: dict[str,
 
     django.setup()
     await asyncio.to_thread(call_command, "migrate", verbosity=0)
-    cookie = await asyncio.to_thread(fill, options)
+    cookies = await asyncio.to_thread(fill, options)
     house.start("web")
     stop = threading.Event()
     changing = threading.Thread(target=keep_changing, args=(stop,))
     changing.start()
     try:
         measuring = asyncio.Event()
-        watching = asyncio.create_task(watch(house.web_url.replace("http", "ws"), cookie, options, measuring))
+        watching = asyncio.create_task(watch(house.web_url.replace("http", "ws"), cookies, options, measuring))
         await asyncio.wait({watching, asyncio.create_task(measuring.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            await watching
         pid, began = house.pid("web"), time.monotonic()
         before, threads_before = cpu_seconds(pid), thread_seconds(pid)
         heard = await watching
@@ -248,6 +303,8 @@ async def _measure(options: argparse.Namespace, folder: Path, environ: dict[str,
         "frames_a_socket": [min(mine.frames for mine in heard), max(mine.frames for mine in heard)],
         "bytes_a_frame": round(sum(mine.size for mine in heard) / max(1, sum(mine.frames for mine in heard))),
         "missed": sum(mine.missed for mine in heard),
+        "closed": sum(mine.closed for mine in heard),
+        "sockets_without_all": sum(not mine.got_all(options.seconds) for mine in heard),
         "core_share": round(share, 4),
         "bar": BAR,
         "within": share < BAR,
