@@ -14,7 +14,7 @@ from gpupool.models import Device, Instance, InstanceLog, Lease, Node
 from tenants.actor import SYSTEM
 from tenants.models import TenantRole, TenantState
 from tenants.services import change_person, set_tenant_state
-from tests.browser.conftest import Web
+from tests.browser.conftest import DEADLINE_MS, Web
 from tests.browser.walk import log_in, wait_for_pill
 from tests.dashboard.people import person, pool, tenant
 from tests.waiting import wait_until
@@ -77,9 +77,7 @@ def test_a_tab_that_was_hidden_for_a_while_keeps_its_socket(page: "Page") -> Non
     """Nothing was said meanwhile, and timers run before anything can be."""
     page.evaluate(HIDE, True)
     wait_for_pill(page, "paused")
-    page.evaluate(
-        """() => { const now = performance.now.bind(performance); performance.now = () => now() + 30_000; }"""
-    )
+    page.evaluate("() => { const now = performance.now.bind(performance); performance.now = () => now() + 30000; }")
     # In one turn, so that no answer comes in between.
     page.evaluate(f"() => {{ ({HIDE})(false); for (const run of ticks) run(); }}")
     assert page.evaluate("sockets.map((socket) => socket.readyState)") == [1]
@@ -258,11 +256,12 @@ TAIL = """async () => {
     return [fresh.map((row) => row.id), gap];
   });
 }"""
-BYTES = """() => new Promise((done) => import("/static/js/live.js").then(({ live }) => {
+BYTES = """(deadline) => new Promise((done, failed) => import("/static/js/live.js").then(({ live }) => {
   const off = live("gpumem", "cluster", {
     onFrame: () => {},
     onState: (state, at) => { if (at !== null) { off(); done(typeof at); } },
   });
+  setTimeout(() => failed(new Error("no frame of bytes came")), deadline);
 }))"""
 
 
@@ -275,4 +274,4 @@ def test_tails_tell_each_row_once_and_mark_what_was_left_out(page: "Page") -> No
         [[], False],
         [[20], True],
     ]
-    assert page.evaluate(BYTES) == "number"  # when a frame of bytes came, as of any other
+    assert page.evaluate(BYTES, DEADLINE_MS) == "number"  # when a frame of bytes came, as of any other
