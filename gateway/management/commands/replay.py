@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it from birth
         for name, highest in (
             ("limit", 1_000_000),
             ("max_tokens", 100_000),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -108,6 +109,15 @@ def test_failures_are_named_and_end_with_status_1(door: Door, trace: str, capsys
         assert f"1 x {reason}" in text
     assert "failures              4" in text
     assert "success               2" in text
+
+
+def test_it_can_be_interrupted_also_where_a_shell_had_that_ignored(door: Door, trace: str) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        replay(trace, url=door.url)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_asks_for_the_model_that_was_named(door: Door, trace: str) -> None:
