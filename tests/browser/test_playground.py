@@ -35,7 +35,7 @@ def portal(house: TestHouse) -> TestHouse:
     ada = create_user(email="ada@example.com", password=PASSWORD, display_name="Ada", actor=SYSTEM)
     add_member(house.tenant, ada, role=TenantRole.OWNER, actor=SYSTEM)
     set_price("tiny", PriceTag(input_micros=1_000_000, output_micros=3_000_000, request_micros=7), actor=SYSTEM)
-    house.environ["GATEHOUSE_PUBLIC_RELAY_URL"] = house.relay_url
+    house.environ["GATEHOUSE_RELAY_URL"] = house.relay_url
     house.start("web")
     return house
 
