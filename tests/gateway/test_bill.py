@@ -12,6 +12,7 @@ from tenants.services.adjustments import adjust_bill
 from tenants.services.prices import set_price
 from tenants.statements import Statement, build_statement
 from tests.house import TestHouse
+from tests.waiting import stay_within_a_day
 
 TAG = PriceTag(input_micros=1_500_000, cached_input_micros=750_000, output_micros=6_000_000, request_micros=11)
 DEARER = PriceTag(input_micros=3_000_000, cached_input_micros=3_000_000, output_micros=9_000_000, request_micros=100)
@@ -41,6 +42,7 @@ def _statement(tenant: Tenant, now: datetime) -> Statement:
 
 
 def test_a_bill_is_what_its_requests_cost(house: TestHouse) -> None:
+    stay_within_a_day()
     first = set_price("tiny", TAG, actor=SYSTEM)
     wait_until(lambda: _ask(house, stream=False).price_id == first.pk, "the price at the door")
     rows = [_ask(house, stream=stream) for stream in (False, True)]

@@ -23,6 +23,7 @@ from tenants.actor import SYSTEM
 from tenants.models import Notice, UsageMinute
 from tenants.services.limits import create_limit
 from tests.factories import make_tenant
+from tests.waiting import stay_within_a_day
 
 pytestmark = pytest.mark.django_db
 
@@ -43,6 +44,7 @@ async def reserve(url: str, rows: list, tokens: list[int]) -> int:  # type: igno
 
 
 def test_a_budget_that_refuses_is_told_of_once(valkey_url: str) -> None:
+    stay_within_a_day()
     tenant = make_tenant()
     limits = [
         create_limit(metric="tokens", window=window, amount=1000, tenant=tenant, actor=SYSTEM)
