@@ -37,6 +37,11 @@ WITH o AS (
                        %(tenants)s::uuid[], %(tiers)s::text[], %(versions)s::uuid[])
     AS o(id, kind, place, length, model, tenant_id, tier, version_id)
 ),
+scoped AS ( -- by the tenants that count: of each only its own rows are read
+  SELECT o.*, o.tenant_id AS whose FROM o WHERE o.tenant_id IS NOT NULL
+  UNION ALL
+  SELECT o.*, t.id FROM o JOIN tenants_tenant t ON t.sla_tier = o.tier WHERE o.tenant_id IS NULL AND o.tier <> ''
+),
 found AS (
   SELECT o.id, o.kind, l.{unit} AS at, l.requests - l.cancelled AS requests, l.faults,
          CASE o.kind WHEN 'tpot' THEN l.tpot WHEN 'queue_wait' THEN l.queue ELSE l.ttft END AS counts
@@ -46,11 +51,9 @@ found AS (
   UNION ALL
   SELECT o.id, o.kind, l.{unit}, l.requests - l.cancelled, l.faults,
          CASE o.kind WHEN 'tpot' THEN l.tpot WHEN 'queue_wait' THEN l.queue ELSE l.ttft END
-    FROM o JOIN tenants_latency{unit} l ON l.{unit} >= %(since)s AND l.{unit} < %(until)s
+    FROM scoped o JOIN tenants_latency{unit} l ON l.tenant_id = o.whose
+     AND l.{unit} >= %(since)s AND l.{unit} < %(until)s
      AND (o.model = '' OR l.model = o.model) AND (o.version_id IS NULL OR l.version_id = o.version_id)
-     AND (o.tenant_id IS NULL OR l.tenant_id = o.tenant_id)
-    LEFT JOIN tenants_tenant t ON t.id = l.tenant_id
-   WHERE (o.tenant_id IS NOT NULL OR o.tier <> '') AND (o.tier = '' OR t.sla_tier = o.tier)
 ),
 summed AS (
   SELECT id, kind, at, sum(requests)::bigint AS requests, sum(faults)::bigint AS faults, {summed} AS counts
@@ -65,9 +68,14 @@ served AS (SELECT id, at, requests AS total, faults AS bad FROM summed WHERE kin
 refused AS (
   SELECT o.id, date_trunc('{unit}', r.minute, 'UTC') AS at, sum(r.refusals)::bigint AS n
     FROM o JOIN tenants_refusalminute r ON r.minute >= %(since)s AND r.minute < %(until)s AND r.status >= 500
-     AND (o.model = '' OR r.model = o.model) AND (o.tenant_id IS NULL OR r.tenant_id = o.tenant_id)
-    LEFT JOIN tenants_tenant t ON t.id = r.tenant_id
-   WHERE o.kind = 'availability' AND o.version_id IS NULL AND (o.tier = '' OR t.sla_tier = o.tier)
+     AND (o.model = '' OR r.model = o.model)
+   WHERE o.kind = 'availability' AND o.version_id IS NULL AND o.tenant_id IS NULL AND o.tier = ''
+   GROUP BY 1, 2
+  UNION ALL
+  SELECT o.id, date_trunc('{unit}', r.minute, 'UTC'), sum(r.refusals)::bigint
+    FROM scoped o JOIN tenants_refusalminute r ON r.tenant_id = o.whose
+     AND r.minute >= %(since)s AND r.minute < %(until)s AND r.status >= 500 AND (o.model = '' OR r.model = o.model)
+   WHERE o.kind = 'availability' AND o.version_id IS NULL
    GROUP BY 1, 2
 ),
 counted AS (

@@ -83,8 +83,13 @@ def test_availability_counts_our_faults_and_refusals_but_neither_429s_nor_who_le
     refusals(NOW - timedelta(minutes=2), 3)
     everyones = ttft_objective(kind="availability", threshold_seconds=None, target=0.999)
     theirs = ttft_objective(kind="availability", threshold_seconds=None, target=0.999, tenant=acme)
+    by_tier = [
+        ttft_objective(kind="availability", threshold_seconds=None, target=0.999, tier=tier)
+        for tier in (acme.sla_tier, "gold")
+    ]
     tally()
-    standings = read_standings([everyones, theirs], now=NOW)
+    standings = read_standings([everyones, theirs, *by_tier], now=NOW)
+    assert [standings[one.pk].window for one in by_tier] == [Counted(960 + 7, 950), Counted()]
     assert standings[everyones.pk].window == Counted(960 + 10, 950)
     assert standings[theirs.pk].window == Counted(960 + 7, 950)
 
