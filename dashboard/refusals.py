@@ -239,6 +239,10 @@ SENTENCES: Final = (
     _("There are %(most)s saved views of this list already: delete one first."),
     _("%(most)s exports of yours are being written: wait until one is ready."),
     _("More than %(most)s rows: filter the list, and export it in parts."),
+    _("Writing it took longer than 4 minutes: filter the list, and export it in parts."),
+    _("You may not see this list any more."),
+    _("Writing it failed; the log of the worker says why. Ask for it again."),
+    _("The worker that wrote it ended before it was done. Ask for it again."),
 )  # fmt: skip
 
 _PLACE: Final = re.compile(r"%\((\w+)\)s")

@@ -66,7 +66,12 @@ def read_limits(tenant: Tenant, now: datetime, *, rates: int = KEY_RATES) -> lis
     counted = [limit.pk for limit in limits if limit.metric not in POOLED]
     standings = read_standings([*counted, *(key.pk for key in keys)])
     pooled = any(limit.metric in POOLED for limit in limits)
-    held = {use.quota.quota_id: (use.held, use.used_bytes) for use in read_quota_use(now)} if pooled else {}
+    mine = frozenset({tenant.pk})
+    # Of a limit that counts others too, what they claimed and never what they use.
+    held = {
+        use.quota.quota_id: (use.held, use.used_bytes if use.quota.tenants == mine else None)
+        for use in (read_quota_use(now) if pooled else ())
+    }
     found = [_of_limit(limit, tenant, now, standings, held) for limit in limits]
     return [*found, *(_of_key(key, standings) for key in keys)]
 

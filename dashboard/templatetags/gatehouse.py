@@ -16,6 +16,7 @@ from core.api.request_ids import request_id_of
 from dashboard import labels
 from dashboard.csp import allow_written_styles
 from dashboard.reads.saved_views import list_views
+from dashboard.refusals import said as said_in_words
 
 register = template.Library()
 
@@ -179,6 +180,12 @@ def day(value: datetime | None) -> str:
     """The date, in the page's zone."""
     # Translators: a date format in Django's letters, the day alone.
     return "–" if value is None else date_format(_local(value), gettext("j M Y"))
+
+
+@register.filter
+def said(message: str) -> str:
+    """A service's sentence in the page's language; see dashboard.refusals."""
+    return said_in_words(message)
 
 
 @register.filter

@@ -13,6 +13,7 @@ from core.refusals import Conflict, InvalidInput
 from dashboard import services
 from dashboard.access import people_page, signed_in
 from dashboard.models import SavedView
+from dashboard.refusals import said
 from tenants.actor import user_actor
 from tenants.models import Tenant
 from tenants.selectors import get_tenant_for
@@ -37,7 +38,7 @@ def save(request: HttpRequest) -> HttpResponse:
     except InvalidInput:
         messages.error(request, _("Give the view a name of 1 to 80 characters; its filter may have 1,000."))
     except Conflict as error:
-        messages.error(request, error.message)
+        messages.error(request, said(error.message))
     else:
         messages.success(request, _("The view “%(name)s” is saved.") % {"name": name})
     return redirect(_back(request, f"{path}?{query}" if query else path))

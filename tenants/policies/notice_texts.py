@@ -24,9 +24,9 @@ class NoticeText:
 
 _METRICS: Final[Mapping[str, tuple[str, str]]] = {
     "requests": ("requests", "请求"),
-    "tokens": ("tokens", "令牌"),
-    "input_tokens": ("input tokens", "输入令牌"),
-    "output_tokens": ("output tokens", "输出令牌"),
+    "tokens": ("tokens", "token"),
+    "input_tokens": ("input tokens", "输入 token"),
+    "output_tokens": ("output tokens", "输出 token"),
     "money": ("money", "费用"),
     "concurrency": ("requests at once", "并发请求"),
     "held_requests": ("held requests", "排队请求"),
@@ -57,7 +57,8 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "{window}{metric_name}预算已使用 {share}%",
-            "{scope}在截至 {period_end} 的周期内已使用 {used},预算为 {amount}。预算用尽后,请求将被拒绝,直至周期结束。",
+            "{scope}在截至 {period_end} 的周期内已使用 {used}，预算为 {amount}。"
+            "预算用尽后，请求将被拒绝，直至周期结束。",
         ),
     ),
     NoticeKind.BUDGET_REFUSING: (
@@ -68,7 +69,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "{window}{metric_name}预算已开始拒绝请求",
-            "{scope}已使用 {used},预算为 {amount}。正在进行的请求已预留其余大部分,因此其他请求被拒绝。"
+            "{scope}已使用 {used}，预算为 {amount}。正在进行的请求已预留其余大部分，因此其他请求被拒绝。"
             "周期于 {period_end} 结束。",
         ),
     ),
@@ -79,8 +80,8 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
             "{period_end}; the budget would be reached on {reached_on}.",
         ),
         (
-            "按当前速度,{window}{metric_name}预算将于 {reached_on} 用尽",
-            "{scope}目前已使用 {used},预算为 {amount}。按当前速度,到周期结束({period_end})时预计达到 {expected},"
+            "按当前速度，{window}{metric_name}预算将于 {reached_on} 用尽",
+            "{scope}目前已使用 {used}，预算为 {amount}。按当前速度，到周期结束（{period_end}）时预计达到 {expected}，"
             "预算将于 {reached_on} 用尽。",
         ),
     ),
@@ -92,7 +93,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "密钥 {name} 将于 {ends_at} 过期",
-            "API 密钥 {name}({masked})将于 {ends_at} 过期。此后使用它的应用将被拒绝,请提前轮换。",
+            "API 密钥 {name}（{masked}）将于 {ends_at} 过期。此后使用它的应用将被拒绝，请提前轮换。",
         ),
     ),
     NoticeKind.KEY_COMPROMISED: (
@@ -103,7 +104,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "密钥 {name} 因泄露已被吊销",
-            "API 密钥 {name}({masked})可能已被他人获知,因此已被吊销。请检查其用量,并在使用它的地方进行更换。",
+            "API 密钥 {name}（{masked}）可能已被他人获知，因此已被吊销。请检查其用量，并在使用它的地方进行更换。",
         ),
     ),
     NoticeKind.GRANT_ENDING: (
@@ -113,7 +114,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "对 {model} 的访问权限将于 {ends_at} 结束",
-            "对 {model} 的授权是临时的,将于 {ends_at} 结束。如仍需要,请再次申请。",
+            "对 {model} 的授权是临时的，将于 {ends_at} 结束。如仍需要，请再次申请。",
         ),
     ),
     NoticeKind.BOOST_ENDING: (
@@ -124,13 +125,13 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "临时提高的{metric_name}限额将于 {ends_at} 结束",
-            "{window}{metric_name}限额已临时提高到 {boost_amount},将于 {ends_at} 恢复为 {amount}。"
-            "如仍需要,请再次申请。",
+            "{window}{metric_name}限额已临时提高到 {boost_amount}，将于 {ends_at} 恢复为 {amount}。"
+            "如仍需要，请再次申请。",
         ),
     ),
     NoticeKind.TENANT_SUSPENDED: (
         ("{tenant_name} is suspended", "All requests of {tenant_name} are refused until the platform resumes it."),
-        ("{tenant_name} 已被暂停", "{tenant_name} 的所有请求都将被拒绝,直至平台恢复。"),
+        ("{tenant_name} 已暂停", "{tenant_name} 的所有请求都将被拒绝，直至平台恢复。"),
     ),
     NoticeKind.TENANT_RESUMED: (
         ("{tenant_name} is active again", "Requests of {tenant_name} are served again."),
@@ -153,9 +154,9 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "{severity_name}:{name} 的错误预算正以 {long_burn} 倍速率消耗",
-            "目标 {name} 在过去 {long_window} 内以允许速率的 {long_burn} 倍消耗错误预算,在过去 {short_window} 内为 "
-            "{short_burn} 倍;两者均超过 {burn_threshold} 倍时触发{severity_name}。{window_days} 天预算还剩 "
-            "{remaining_percent}。请查看该目标的页面并确认告警,否则将再次通知。",
+            "目标 {name} 在过去 {long_window} 内以允许速率的 {long_burn} 倍消耗错误预算，在过去 {short_window} 内为 "
+            "{short_burn} 倍；两者均超过 {burn_threshold} 倍时触发{severity_name}。{window_days} 天预算还剩 "
+            "{remaining_percent}。请查看该目标的页面并确认告警，否则将再次通知。",
         ),
     ),
     NoticeKind.OBJECTIVE_RECOVERED: (
@@ -165,8 +166,8 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
             "{remaining_percent} of the budget of {window_days} days is left.",
         ),
         (
-            "已恢复:{name} 的错误预算消耗恢复正常",
-            "目标 {name} 自 {opened_at} 起的告警({long_window} 与 {short_window})已结束。{window_days} 天预算还剩 "
+            "已恢复：{name} 的错误预算消耗恢复正常",
+            "目标 {name} 自 {opened_at} 起的告警（{long_window} 与 {short_window}）已结束。{window_days} 天预算还剩 "
             "{remaining_percent}。",
         ),
     ),
@@ -175,7 +176,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
             "{tenant_name} asks for {asked}",
             "{tenant_name} asks for {asked}. See its reason and what it would mean for capacity, and decide.",
         ),
-        ("{tenant_name} 申请 {asked}", "{tenant_name} 申请 {asked}。请查看申请理由及其对容量的影响,并作出决定。"),
+        ("{tenant_name} 申请 {asked}", "{tenant_name} 申请 {asked}。请查看申请理由及其对容量的影响，并作出决定。"),
     ),
     NoticeKind.REQUEST_DECIDED: (
         ("The request for {asked} is {state_name}", "The request for {asked} is {state_name}."),
@@ -183,7 +184,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
     ),
     NoticeKind.TEST: (
         ("A test of this webhook", "Nothing happened: somebody tests this webhook."),
-        ("Webhook 测试", "没有发生任何事情:有人在测试此 Webhook。"),
+        ("Webhook 测试", "没有发生任何事情：有人在测试此 Webhook。"),
     ),
 }
 

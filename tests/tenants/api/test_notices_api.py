@@ -156,7 +156,7 @@ def test_notices_are_told_in_the_readers_language(tenant: Tenant) -> None:
     )
     user.language = "zh-hans"
     (told,) = client_of(user).get("/api/tenants/acme/notices/").json()["results"]
-    assert told["subject"] == "Acme 已被暂停"
+    assert told["subject"] == "Acme 已暂停"
     assert Notice.objects.count() == 1
 
 

@@ -70,7 +70,7 @@ def test_people_are_written_to_by_their_role_and_in_their_language() -> None:
     subjects = {message.to[0]: message.subject for message in mail.outbox}
     told = (TenantRole.OWNER, TenantRole.ADMIN, TenantRole.DEVELOPER, TenantRole.BILLING)
     assert set(subjects) == {members[role].email for role in told}
-    assert subjects[members[TenantRole.ADMIN].email].endswith("已被暂停")
+    assert subjects[members[TenantRole.ADMIN].email].endswith("已暂停")
     assert subjects[members[TenantRole.OWNER].email].endswith("is suspended")
     assert list_notices(tenant).values_list("mails", "mails_pending").get() == (4, 0)
 
