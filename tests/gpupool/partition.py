@@ -24,9 +24,9 @@ from typing import Any, Final
 import psutil
 
 from tests.gpupool.leases.etcd_server import EtcdServer
-from tests.gpupool.processes import Pool, free_port
+from tests.gpupool.processes import PORTS_EACH, Pool, free_port
+from tests.ports import worker_port
 
-_PORTS_EACH: Final = 50
 _NAMES: Final = itertools.count()
 
 
@@ -154,14 +154,14 @@ class CutPool(Pool):
     def start_node(self, name: str, token: str) -> CutNode:
         number = len(self.nodes) + 2
         node = self.nodes[name] = CutNode(name, token, number)
-        node.first_port = 31_000 + (os.getpid() % 200) * 150 + number * _PORTS_EACH
+        node.first_port = worker_port(400 + number * PORTS_EACH)
         command = [sys.executable, "manage.py", "agent", "--node", name]
         environ = {
             "GATEHOUSE_NODE_TOKEN": token,
             "DATABASE_URL": "",
             "ETCD_URL": "",
             "GATEHOUSE_ENGINE_PORT_FIRST": str(node.first_port),
-            "GATEHOUSE_ENGINE_PORT_COUNT": str(_PORTS_EACH),
+            "GATEHOUSE_ENGINE_PORT_COUNT": str(PORTS_EACH),
             "GATEHOUSE_VAR_DIR": str(self.folder / f"var-{name}"),
         }
         if self.in_namespaces:
@@ -222,7 +222,7 @@ class CutPool(Pool):
         for process in psutil.process_iter():
             port = _port_of(process.pid)
             for node in nodes:
-                if port is not None and port in range(node.first_port, node.first_port + _PORTS_EACH):
+                if port is not None and port in range(node.first_port, node.first_port + PORTS_EACH):
                     found[node.name].append(process)
         return found
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpupool.agent.leftovers import stop_all
+from tests.ports import worker_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+PORTS_EACH: Final = 50
 T = TypeVar("T")
 
 
@@ -61,11 +63,12 @@ class Pool:
 
     def start_agent(self, node: str, token: str) -> "subprocess.Popen[bytes]":
         # Nodes on one machine share its address: ranges apart, as they would be configured.
-        first_port = 30_000 + os.getpid() % 1000 + 2000 * len(self._processes)
+        first_port = worker_port(400 + PORTS_EACH * (len(self._processes) % 16))
         environ = {
             "GATEHOUSE_NODE_TOKEN": token,
             "DATABASE_URL": "",
             "GATEHOUSE_ENGINE_PORT_FIRST": str(first_port),
+            "GATEHOUSE_ENGINE_PORT_COUNT": str(PORTS_EACH),
         }
         return self._start(f"agent-{node}", [sys.executable, "manage.py", "agent", "--node", node], environ)
 

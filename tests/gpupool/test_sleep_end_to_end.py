@@ -3,7 +3,6 @@
 One house for all: each test has models of its own. llama.cpp cannot sleep, so its instances are staged.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ from tenants.models import AuditEvent, PlatformRole, Tenant
 from tenants.services import create_access_token
 from tests.factories import make_user
 from tests.house import house_environ, own_database
+from tests.ports import worker_port
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ class Sleepers(House):
         self.environ |= {
             "GATEHOUSE_NODE_TOKEN": services.create_node(NODE, actor=SYSTEM).token,
             "GATEHOUSE_WEB_URL": self.web_url,
-            "GATEHOUSE_ENGINE_PORT_FIRST": str(25_000 + os.getpid() % 4000),
+            "GATEHOUSE_ENGINE_PORT_FIRST": str(worker_port(1_200)),
             "GATEHOUSE_ASLEEP_PER_DEVICE": "1",
             "GATEHOUSE_SNAPSHOT_POLL_SECONDS": "0.05",
         }

@@ -16,6 +16,7 @@ from gpupool.agent.node import NodeAgent, NodeSettings
 from gpupool.agent.workshop import Timings
 from gpupool.discovery.base import Device, DeviceSource, Inventory
 from tests.doubles.node_web import FakeWeb
+from tests.ports import worker_port
 
 ROOT = Path(__file__).resolve().parents[3]
 TINY = ROOT / "tests" / "data" / "tiny512.gguf"
@@ -49,12 +50,6 @@ def var_dir(tmp_path: Path) -> Iterator[Path]:
     stop_all(tmp_path, grace_seconds=2.0)
 
 
-def _first_port() -> int:
-    """Of a range that no other process of the same test run has: ports in a row are soon taken by a neighbour's."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-    return 24_000 + int(worker) % 40 * 100
-
-
 @asynccontextmanager
 async def running_agent(
     web: FakeWeb,
@@ -72,7 +67,7 @@ async def running_agent(
             token=web.token,
             web_url=web.url,
             var_dir=var_dir,
-            port_first=port_first or _first_port(),
+            port_first=port_first or worker_port(0),
             port_count=50,
             timings=timings,
             **settings,
@@ -97,7 +92,7 @@ async def agent_process(
         "GATEHOUSE_VAR_DIR": str(var_dir),
         "GATEHOUSE_WEB_URL": web.url,
         "GATEHOUSE_NODE_TOKEN": web.token if token is None else token,
-        "GATEHOUSE_ENGINE_PORT_FIRST": str(25_000 + os.getpid() % 500),
+        "GATEHOUSE_ENGINE_PORT_FIRST": str(worker_port(100)),
         "GATEHOUSE_LOG_FORMAT": "console",
     }
     return await asyncio.create_subprocess_exec(

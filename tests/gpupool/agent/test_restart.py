@@ -22,6 +22,7 @@ from gpupool.stream.messages import InstanceFact
 from tests.doubles.node_web import FakeWeb, row
 from tests.gpupool.agent.conftest import FAST, TINY_URI, agent_process, kill_hard, running_agent
 from tests.gpupool.agent.test_agent import kill, serves
+from tests.ports import worker_port
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
 
@@ -278,7 +279,7 @@ async def test_told_to_stop_all_an_agent_starts_none_again_whatever_it_hears(fol
     supervisor = Supervisor(
         state=folder.state,
         log_dir=var_dir / "log",
-        ports=PortRange(24_600 + os.getpid() % 300, 50),
+        ports=PortRange(worker_port(300), 50),
         clock=SystemClock(),
         devices=lambda: {"cpu-test": GivenDevice("cpu-test", "cpu", "host")},
         timings=FAST,
@@ -317,7 +318,7 @@ async def test_one_probe_after_a_standstill_of_the_machine_ends_no_engine(folder
     supervisor = Supervisor(
         state=folder.state,
         log_dir=var_dir / "log",
-        ports=PortRange(24_600 + os.getpid() % 300, 50),
+        ports=PortRange(worker_port(300), 50),
         clock=clock,
         devices=lambda: {"cpu-test": GivenDevice("cpu-test", "cpu", "host")},
         timings=replace(FAST, health_every=0.6, health_deadline=0.6, hung_deadline=60.0),

@@ -1,6 +1,5 @@
 """A simulated fleet beside the real web process, controller and relay: what is asked for comes up and answers."""
 
-import os
 from collections.abc import Iterator
 
 import httpx2 as httpx
@@ -16,6 +15,7 @@ from gpupool.policies.memory_summary import table_of
 from gpupool.reads.memory import read_tree
 from tenants.actor import SYSTEM
 from tests.house import house_environ, own_database
+from tests.ports import worker_port
 
 GIB = 1 << 30
 
@@ -54,13 +54,12 @@ def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_
         replicas=1,
         actor=SYSTEM,
     )
-    first_port = 20_000 + os.getpid() % 5000
     house.start("web")
     house.start("controller")
     house.start("drain")
     house.start(
         "simulate-fleet", "--nodes", "2", "--gpus", "2", "--kind", "h100", "--speed", "20", "--traffic", "0",
-        "--port-first", str(first_port), "--web-url", house.web_url,
+        "--port-first", str(worker_port(0)), "--web-url", house.web_url,
     )  # fmt: skip
     house.start("relay")
     ready = Instance.objects.filter(state=InstanceState.READY)

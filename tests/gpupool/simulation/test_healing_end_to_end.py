@@ -1,7 +1,6 @@
 """A GPU falls off the bus: isolated in words and rows, its instance served elsewhere, and back when it is quiet."""
 
 import asyncio
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from gpupool.simulation.fleet import FleetSettings, SimulatedNode
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tests.house import house_environ, own_database
+from tests.ports import worker_port
 
 GIB = 1 << 30
 FELL_OFF = "NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
@@ -93,7 +93,7 @@ def test_a_gpu_that_fell_off_the_bus_is_taken_out_its_instance_moves_and_it_come
     house.start("controller")
     fleet = FleetSettings(
         kind="h100", gpus=2, web_url=house.web_url, var_dir=tmp_path / "agent",
-        port_first=25_000 + os.getpid() % 5000, speed=60, traffic=0.0,
+        port_first=worker_port(1_400), speed=60, traffic=0.0,
     )  # fmt: skip
     with an_agent_that_runs(SimulatedNode("node-1", token, 0, fleet)):
         ready = Instance.objects.filter(state=InstanceState.READY)
