@@ -42,10 +42,7 @@ class ObjectiveForm(forms.Form):
         initial=99,
         min_value=50,
         max_value=99.999,
-        help_text=_(
-            "At 93 % or less even a total outage burns too slowly for the page by 1 h & 5 m; at 83 % or less "
-            "for any page."
-        ),
+        help_text=_("Below 94 even a total outage burns too slowly for the page by 1 h & 5 m; below 84 for any page."),
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     window_days = forms.IntegerField(label=_("Over so many days"), initial=30, min_value=1, max_value=MOST_WINDOW_DAYS)
