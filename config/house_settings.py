@@ -65,7 +65,7 @@ class HouseSettings:
     )
     minutes_kept_days: int = setting(
         "GATEHOUSE_MINUTES_KEPT_DAYS",
-        "How long sums of usage by the minute are kept; those by hour and day stay.",
+        "How long sums of usage and of refusals by the minute are kept; sums of usage by hour and day stay.",
         default=90,
         minimum=31,
         maximum=36_500,

@@ -1,4 +1,5 @@
 // Draws the charts, and asks for the page's parts anew when the live channel says that figures have changed.
+import { denied } from "../denied.js";
 import { live, showState } from "../live.js";
 import { drawBudget, drawBurn, drawHeat } from "./charts.js";
 
@@ -64,5 +65,9 @@ function onFrame(frame) {
 if (page && pill) {
   draw();
   document.addEventListener("gatehouse:theme", draw);
-  live("slo", page.dataset.scope, { onFrame, onState: (state, at, why) => showState(pill, state, at, why) });
+  const onState = (state, at, why) => {
+    showState(pill, state, at, why);
+    denied(state, why);
+  };
+  live("slo", page.dataset.scope, { onFrame, onState });
 }
