@@ -176,6 +176,12 @@ def valkey_url(valkey_server: TestServer) -> str:
     return valkey_server.url
 
 
+@pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    """What the processes of `tests.house.house` are told besides; a module that tells more has its own of this name."""
+    return {}
+
+
 @pytest.fixture(scope="session")
 def tiny_model() -> Path:
     """A llama of random weights (572 KB, vocabulary 512): ready in under a second, its text means nothing."""

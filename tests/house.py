@@ -153,12 +153,15 @@ def house_environ(database_url: str) -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def house(
-    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    tmp_path_factory: pytest.TempPathFactory,
+    house_more: dict[str, str],
 ) -> Iterator[TestHouse]:
     """See the module's docstring."""
     folder = tmp_path_factory.mktemp("house")
     with own_database(django_db_blocker) as database_url:
-        house = TestHouse(folder, house_environ(database_url))
+        house = TestHouse(folder, {**house_environ(database_url), **house_more})
         try:
             house.settle_in()
             yield house

@@ -62,10 +62,12 @@ def connections() -> int:
 
 
 @pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    return {"GATEHOUSE_SNAPSHOT_STALE_SECONDS": str(STALE_SECONDS)}
+
+
+@pytest.fixture(scope="module")
 def both(house: TestHouse) -> TestHouse:
-    house.environ["GATEHOUSE_SNAPSHOT_STALE_SECONDS"] = str(STALE_SECONDS)
-    house.stop("relay")
-    house.start("relay")
     house.start("web")
     return house
 

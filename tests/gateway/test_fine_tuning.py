@@ -24,7 +24,6 @@ from tenants.actor import SYSTEM
 from tenants.services import create_api_key, grant_model
 from tests.gateway.two_doors import Ask, Doors, comparable
 from tests.gateway.two_doors import doors as doors
-from tests.house import TestHouse
 from tests.training import COMMAND, EXAMPLE, limits, until_ended
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -33,11 +32,13 @@ JOBS: Final = "/v1/fine_tuning/jobs"
 DOORS: Final = ("relay", "web")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _configured(house: TestHouse) -> None:
-    """Before the doors open."""
-    house.environ["GATEHOUSE_TRAINER_COMMAND"] = COMMAND
-    house.environ["GATEHOUSE_TRAINING_FILE_CAP_BYTES"] = "65536"
+@pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    return {
+        "GATEHOUSE_BODY_CAP_BYTES": str(1024 * 1024),
+        "GATEHOUSE_TRAINER_COMMAND": COMMAND,
+        "GATEHOUSE_TRAINING_FILE_CAP_BYTES": "65536",
+    }
 
 
 @pytest.fixture(scope="module")

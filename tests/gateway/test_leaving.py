@@ -64,14 +64,15 @@ class SilentEngine:
 
 
 @pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    return {"GATEHOUSE_SEND_DEADLINE_SECONDS": "1", "GATEHOUSE_SSE_KEEP_ALIVE_SECONDS": "1"}
+
+
+@pytest.fixture(scope="module")
 def engine(house: TestHouse) -> Iterator[SilentEngine]:
     engine = SilentEngine()
     attach("silent", engine.port)
     grant_model(house.tenant, model_pattern="silent", actor=SYSTEM)
-    house.environ["GATEHOUSE_SEND_DEADLINE_SECONDS"] = "1"
-    house.environ["GATEHOUSE_SSE_KEEP_ALIVE_SECONDS"] = "1"
-    house.stop("relay")
-    house.start("relay")
     house.start("web")
     for door in ("relay", "web"):
         with house.client(door=door) as client:

@@ -20,6 +20,7 @@ from tests.doubles.issuer import AUDIENCE, TokenMaker
 from tests.gateway.test_database_away import database_away
 from tests.gateway.two_doors import Ask, Doors, chat, comparable
 from tests.gateway.two_doors import doors as doors
+from tests.gateway.two_doors import house_more as house_more
 from tests.waiting import stay_within_a_day
 
 USAGE: Final = "/v1/usage"

@@ -12,12 +12,14 @@ from tests.house import TestHouse
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
+@pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    return {"GATEHOUSE_REQUEST_LOG": "all", "GATEHOUSE_LOG_LEVEL": "INFO"}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _written(house: TestHouse) -> None:
-    house.stop("relay")
-    house.environ |= {"GATEHOUSE_REQUEST_LOG": "all", "GATEHOUSE_LOG_LEVEL": "INFO"}
-    for door in ("relay", "web"):
-        house.start(door)
+    house.start("web")
 
 
 def _line(house: TestHouse, door: str, request_id: str) -> dict[str, Any]:

@@ -58,6 +58,11 @@ class Load:
                     self.faults.append(f"{answer.status_code} {answer.text[-200:]}")
 
 
+@pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    return {"GATEHOUSE_DRAIN_NOTICE_SECONDS": "1", "GATEHOUSE_DRAIN_DEADLINE_SECONDS": "2"}
+
+
 @pytest.fixture
 def endless(house: TestHouse) -> Iterator[SilentEngine]:
     """An engine whose stream begins and does not end."""
@@ -77,9 +82,6 @@ def listens(pid: int, port: int) -> bool:
 
 
 def test_a_restart_under_load_loses_no_request_and_no_row(house: TestHouse, endless: SilentEngine) -> None:
-    house.environ |= {"GATEHOUSE_DRAIN_NOTICE_SECONDS": "1", "GATEHOUSE_DRAIN_DEADLINE_SECONDS": "2"}
-    house.stop("relay")
-    house.start("relay")
     old = house._processes.pop("relay")
     load = Load(house)
     body: dict[str, Any] = {"model": "endless", "messages": [{"role": "user", "content": "x"}], "stream": True}

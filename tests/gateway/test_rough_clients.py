@@ -31,16 +31,18 @@ _CHUNKED: Final = b"%x\r\n%b\r\n0\r\n\r\n" % (len(_BODY), _BODY)
 
 
 @pytest.fixture(scope="module")
-def rough(house: TestHouse) -> TestHouse:
-    house.environ |= {
+def house_more() -> dict[str, str]:
+    return {
         "GATEHOUSE_HEAD_DEADLINE_SECONDS": str(HEAD_SECONDS),
         "GATEHOUSE_BODY_DEADLINE_SECONDS": str(BODY_SECONDS),
         "GATEHOUSE_CLIENT_CONNECTION_CAP": str(CLIENT_CAP),
         "GATEHOUSE_RELAY_MEMORY_BYTES": str(MEMORY_BYTES),
         "GATEHOUSE_TRUSTED_PROXIES": "127.0.0.2, 10.0.0.0/8",
     }
-    house.stop("relay")
-    house.start("relay")
+
+
+@pytest.fixture(scope="module")
+def rough(house: TestHouse) -> TestHouse:
     house.start("web")
     return house
 

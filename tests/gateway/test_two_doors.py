@@ -21,6 +21,7 @@ from tenants.reads.refusals import refusals_by_reason
 from tenants.services import set_tenant_state
 from tests.gateway.two_doors import CHAT, COMPLETIONS, GREEDY, MESSAGES, VALID, Ask, Doors, chat, comparable
 from tests.gateway.two_doors import doors as doors
+from tests.gateway.two_doors import house_more as house_more
 
 EMBEDDINGS: Final = "/v1/embeddings"
 EMBED: Final = {"model": "tiny", "input": "a"}

@@ -55,15 +55,19 @@ class PatientEngine:
 
 
 @pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    # Some are told comments: where that may not be, it shows.
+    return {"GATEHOUSE_COALESCE": "deterministic", "GATEHOUSE_SSE_KEEP_ALIVE_SECONDS": "0.2"}
+
+
+@pytest.fixture(scope="module")
 def engine(house: TestHouse) -> Iterator[PatientEngine]:
     engine = PatientEngine()
     attach("patient", engine.start(), engine="vllm")
     grant_model(house.tenant, model_pattern="patient", actor=SYSTEM)
-    house.stop("relay")
-    house.environ["GATEHOUSE_COALESCE"] = "deterministic"
-    house.environ["GATEHOUSE_SSE_KEEP_ALIVE_SECONDS"] = "0.2"  # some are told comments: where that may not be, it shows
-    house.start("relay")
     house.start("web")
+    with house.client() as client:
+        wait_until(lambda: "patient" in client.get("/v1/models").text, "the relay knows it")
     yield engine
     engine.let.set()
     engine.stop()

@@ -19,6 +19,7 @@ from tenants.services import grant_model
 from tests.doubles.engine import DONE, EngineDouble, Received, Wire, answers, chat_stream, completion, event, streams
 from tests.gateway.two_doors import CHAT, COMPLETIONS, VALID, Ask, Doors, comparable, encoded
 from tests.gateway.two_doors import doors as doors
+from tests.gateway.two_doors import house_more as house_more
 from tests.house import LlamaEngine
 
 USAGE: Final = {"prompt_tokens": 3, "total_tokens": 3}

@@ -17,6 +17,7 @@ from tests.doubles.engine import Received, Wire, answers
 from tests.gateway.test_two_doors_engine import NotingEngine
 from tests.gateway.two_doors import Ask, Doors, comparable
 from tests.gateway.two_doors import doors as doors
+from tests.gateway.two_doors import house_more as house_more
 from tests.house import house as house
 
 TENSOR: Final = {"name": "input0", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.5]}

@@ -105,10 +105,14 @@ class Doors:
 
 
 @pytest.fixture(scope="module")
+def house_more() -> dict[str, str]:
+    """For a module that takes `doors`: bodies that are too large for them are not large."""
+    return {"GATEHOUSE_BODY_CAP_BYTES": str(1024 * 1024)}
+
+
+@pytest.fixture(scope="module")
 def doors(house: TestHouse) -> Doors:
-    house.environ["GATEHOUSE_BODY_CAP_BYTES"] = str(1024 * 1024)
-    house.stop("relay")
-    house.start("relay")
+    assert "GATEHOUSE_BODY_CAP_BYTES" in house.environ  # `house_more` is the one above, or has it too
     house.start("web")
     revoked = house.new_key("revoked")
     revoke_api_key(revoked.id, actor=SYSTEM)
