@@ -32,9 +32,9 @@ MESSAGES: Final = "/v1/messages"
 RESPONSES: Final = "/v1/responses"
 TALK: Final = [{"role": "user", "content": "Hello"}]
 
-FIRST_TOKEN_SECONDS: Final = 2.0
-INTER_TOKEN_SECONDS: Final = 1.5
-TOTAL_SECONDS: Final = 3.0
+FIRST_TOKEN_SECONDS: Final = 1.5
+INTER_TOKEN_SECONDS: Final = 1.0
+TOTAL_SECONDS: Final = 3.5
 KEEP_ALIVE_SECONDS: Final = 0.3
 ATTEMPTS: Final = 3
 BODY_CAP_BYTES: Final = 1024 * 1024
