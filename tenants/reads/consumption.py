@@ -6,7 +6,7 @@ not know what requests that were lost had reserved.
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import connection
 from django.db.models import DateTimeField, F, Func, IntegerField, Q, QuerySet, Sum, Value
 
-from tenants.models import Limit, Metric, Tenant, UsageHour, UsageMinute
+from tenants.models import Limit, Metric, Tenant, TenantHour, UsageHour, UsageMinute
 from tenants.policies.periods import Period, last_days, period_at
 from tenants.reads.keys import keys_under_limits_of
 
@@ -71,7 +71,7 @@ def used_since(limit: Limit, since: datetime, until: datetime | None = None) -> 
     minute = _ceil(since, timedelta(minutes=1))
     hour = _ceil(minute, _HOUR)
     end = until or datetime.max.replace(tzinfo=UTC)
-    total = _sum(UsageHour.objects.filter(hour__gte=hour, hour__lt=end), limit)
+    total = _sum(_hours(limit).filter(hour__gte=hour, hour__lt=end), limit)
     if minute < hour:
         total += _sum(UsageMinute.objects.filter(minute__gte=minute, minute__lt=min(hour, end)), limit)
     return total
@@ -98,7 +98,8 @@ def used_daily(limit: Limit, now: datetime, *, days: int) -> dict[date, int]:
         output_field=IntegerField(),
     )
     rows = (
-        UsageHour.objects.filter(_scope(limit), hour__gte=edges[0], hour__lt=edges[-1])
+        _hours(limit)
+        .filter(_scope(limit), hour__gte=edges[0], hour__lt=edges[-1])
         .annotate(bucket=bucket)
         .values("bucket")
         .annotate(units=Sum(_SUMMED[Metric(limit.metric)]))
@@ -113,7 +114,12 @@ def active_tenants(since: datetime) -> list[UUID]:
     return list(rows.order_by().distinct())
 
 
-def _sum(rows: QuerySet[UsageHour] | QuerySet[UsageMinute], limit: Limit) -> int:
+def _hours(limit: Limit) -> QuerySet[Any]:
+    """Sums by the hour: whatever the key, where the limit counts all of them. A tenant may have thousands."""
+    return TenantHour.objects.all() if limit.key is None else UsageHour.objects.all()
+
+
+def _sum(rows: QuerySet[Any], limit: Limit) -> int:
     summed = _SUMMED.get(Metric(limit.metric))
     if summed is None:
         return 0
