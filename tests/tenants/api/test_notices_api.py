@@ -9,7 +9,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from tenants.actor import SYSTEM
-from tenants.models import Delivery, Notice, PlatformRole, Tenant, TenantRole, TenantState, UsageHour, User, Webhook
+from tenants.models import Delivery, Notice, PlatformRole, Tenant, TenantHour, TenantRole, TenantState, User, Webhook
 from tenants.reads import notices
 from tenants.services.limits import create_limit
 from tenants.services.tenants import set_tenant_state
@@ -165,7 +165,7 @@ def test_a_months_end_is_forecast(tenant: Tenant) -> None:
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     limit.counts_from = hour
     limit.save()
-    UsageHour.objects.create(tenant_id=tenant.pk, model="m", hour=hour, requests=1, input_tokens=100)
+    TenantHour.objects.create(tenant_id=tenant.pk, model="m", hour=hour, requests=1, input_tokens=100)
     told = client_of(make_member(tenant)).get("/api/tenants/acme/forecast/").json()["forecasts"]
     assert [(one["limit_id"], one["metric"], one["amount"]) for one in told] == [
         (None, "requests", None),

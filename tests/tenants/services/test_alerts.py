@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from tenants.actor import SYSTEM
@@ -13,6 +14,7 @@ from tenants.models import (
     Limit,
     Notice,
     Tenant,
+    TenantHour,
     TenantState,
     UsageHour,
     UsageMinute,
@@ -35,7 +37,10 @@ def use(tenant: Tenant, tokens: int, *, at: datetime = NOW, key: UUID | None = N
     sums = {"tenant_id": tenant.pk, "key_id": key, "model": model}
     more: dict[str, Any] = {"requests": 1, "input_tokens": tokens, "output_tokens": 0, "cost_micros": tokens * 10}
     UsageMinute.objects.create(**sums, **more, minute=at.replace(second=0, microsecond=0))
-    UsageHour.objects.create(**sums, **more, hour=at.replace(minute=0, second=0, microsecond=0))
+    hour = at.replace(minute=0, second=0, microsecond=0)
+    UsageHour.objects.create(**sums, **more, hour=hour)
+    whole, _ = TenantHour.objects.get_or_create(tenant_id=tenant.pk, model=model, hour=hour)
+    TenantHour.objects.filter(pk=whole.pk).update(**{name: F(name) + amount for name, amount in more.items()})
 
 
 def budget(tenant: Tenant | None, amount: int = 1000, **more: Any) -> Limit:
