@@ -19,7 +19,7 @@ from tests.house import TestHouse
 
 CHAT: Final = "/v1/chat/completions"
 BODY: Final[dict[str, Any]] = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
-STALE_SECONDS: Final = 3
+STALE_SECONDS: Final = 5
 
 
 @contextlib.contextmanager
@@ -124,12 +124,12 @@ def test_limits_hold_while_the_database_is_away(both: TestHouse, door: str) -> N
             assert time.monotonic() - began < STALE_SECONDS
             assert statuses == [200] * 3 + [429] * 3
             assert [answer.status_code for answer in answers] == [200, 200]
-            wait_until(lambda: budgeted.post(CHAT, json=BODY).status_code == 503, "too old to serve", seconds=6)
+            wait_until(lambda: budgeted.post(CHAT, json=BODY).status_code == 503, "too old to serve")
             for client in (budgeted, nearly, free):
                 refused = client.post(CHAT, json=BODY)
                 assert (refused.status_code, refused.json()["error"]["code"]) == (503, "configuration_unavailable")
                 assert refused.headers["retry-after"]
-        wait_until(lambda: budgeted.post(CHAT, json=BODY).status_code == 200, "served again", seconds=8)
+        wait_until(lambda: budgeted.post(CHAT, json=BODY).status_code == 200, "served again")
     for answer in answers:
         both.ledger_row(answer.headers["x-request-id"])
     delete_limit(budget.pk, actor=SYSTEM)
