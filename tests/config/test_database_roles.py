@@ -153,6 +153,8 @@ def test_tables_of_later_migrations_and_new_partitions_can_be_used(
     with psycopg.connect(upgraded.url(_DATABASE, role=OWNER)) as owner:
         owner.execute("CREATE TABLE later (id bigserial PRIMARY KEY)")
     as_runtime.execute("INSERT INTO later DEFAULT VALUES")
+    assert connection.settings_dict["USER"] == RUNTIME
+    ensure_partitions()
     names = as_runtime.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'tenants_usagerecord_2%'"
     ).fetchall()
