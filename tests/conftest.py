@@ -35,20 +35,6 @@ class TestServer:
     url: str
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what their module starts stay on one worker: else each worker would start it."""
-    for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None and _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
-
-
-def _shares(item: pytest.Function) -> bool:
-    """Whether the test takes a module's fixture of ours."""
-    found = (fixtures[-1] for fixtures in item._fixtureinfo.name2fixturedefs.values() if fixtures)
-    return any(one.scope == "module" and one.func.__module__.startswith("tests.") for one in found)
-
-
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """This worker's database, copied from one that was migrated once for the whole run."""
