@@ -1,4 +1,4 @@
-"""One house for all of these tests, on one worker: it is started once."""
+"""One house on each worker for all of these tests: they follow each other."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
@@ -16,13 +16,6 @@ FOLDER: Final = Path(__file__).parent
 
 _house: Final[Kept[CasesHouse]] = Kept(FOLDER)
 _engines: Final[Kept[Engines]] = Kept(FOLDER)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("cases"))
 
 
 @pytest.hookimpl(wrapper=True)
