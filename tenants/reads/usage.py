@@ -123,18 +123,13 @@ def sum_usage(
         summed = keyless and unit in ("hour", "day")
         table = f"tenants_tenant{unit}" if summed else f"tenants_usage{unit}"
         whose = ["tenant_id", *(() if keyless else ("key_id",)), "model"]
+        sinces = [datetime.fromtimestamp(piece.since, UTC) for piece in of_unit]  # pieces follow each other
+        untils = [datetime.fromtimestamp(piece.until, UTC) for piece in of_unit]
+        buckets = [piece.bucket for piece in of_unit]
         if key_ids is not None:
             parts.append(_of_some_keys(table, unit, [*whose, *sums], keys))
-            values += [
-                [piece.bucket for piece in of_unit],
-                [datetime.fromtimestamp(piece.until, UTC) for piece in of_unit],
-                [datetime.fromtimestamp(piece.since, UTC) for piece in of_unit],
-                list(tenant_ids),
-                datetime.fromtimestamp(min(piece.since for piece in of_unit), UTC),
-                datetime.fromtimestamp(max(piece.until for piece in of_unit), UTC),
-                *asked_values,
-                [key_id for key_id in key_ids if key_id is not None],
-            ]
+            values += [buckets, untils, sinces, list(tenant_ids), sinces[0], untils[-1], *asked_values]
+            values.append([key_id for key_id in key_ids if key_id is not None])
             continue
         # OFFSET 0: each piece is looked up in the index. As a join the planner would read the table for all of them.
         parts.append(
@@ -144,13 +139,7 @@ def sum_usage(
             f"WHERE u.tenant_id = ANY(%s::uuid[]) AND u.{unit} >= piece.since AND u.{unit} < piece.until {keys} "
             "OFFSET 0) AS used"
         )
-        values += [
-            [datetime.fromtimestamp(piece.since, UTC) for piece in of_unit],
-            [datetime.fromtimestamp(piece.until, UTC) for piece in of_unit],
-            [piece.bucket for piece in of_unit],
-            list(tenant_ids),
-            *asked_values,
-        ]
+        values += [sinces, untils, buckets, list(tenant_ids), *asked_values]
     if not parts:
         return []
     group = f"GROUP BY {', '.join(by)}" if by else "HAVING count(*) > 0"
