@@ -63,7 +63,9 @@ def place(
         return made
     # Nobody goes for what would not fit then: its host may be full, or what comes free be kept for others.
     then = without(devices, frozenset(found.instances))
-    after = _place(then, need, quotas, rights.standings(reservations, then))
+    nodes = {device.node_id for device in devices if any(one.holder in found.instances for one in device.claims)}
+    there = [device for device in then if device.node_id in nodes]  # on other nodes it did not fit, and does not then
+    after = _place(there, need, quotas, rights.standings(reservations, then))
     return replace(found, device_ids=after.device_ids) if isinstance(after, Placed) else made
 
 

@@ -1,4 +1,4 @@
-"""A decision about 1,000 devices takes less than 20 ms of an idle processor: 6 to 14 ms were measured."""
+"""A decision about 1,000 devices takes less than 20 ms of an idle processor: 5 to 13 ms were measured."""
 
 from time import process_time
 
@@ -6,9 +6,10 @@ import pytest
 
 from gpupool.policies.placement import DeviceView, Need, Placed, Preempt, RegionView, ReservationView, Unplaced, place
 from tests.gpupool.policies.placement.pools import ACME, GIB, a_claim, a_device, a_need, a_node, claimed
+from tests.pace import pace
 
-BUDGET_SECONDS = 0.04
-"""Twice what is aimed at: on a machine whose cores are shared, others' work shows in this one's time."""
+BUDGET_SECONDS = 0.02
+"""On a core of its own: where that is slower, `pace` says by how much."""
 USABLE = frozenset({"read", "write", "atomic", "compute"})
 
 
@@ -44,8 +45,9 @@ def test_a_decision_over_a_thousand_devices(need: Need, reservations: tuple[Rese
     place(devices, need, reservations=reservations)
     took = []
     for _ in range(5):
+        slower = pace()
         began = process_time()
         made = place(devices, need, reservations=reservations)
-        took.append(process_time() - began)
+        took.append((process_time() - began) / slower)
     assert type(made) is (Placed if need.devices < 8 else Preempt if need.priority else Unplaced)
     assert min(took) < BUDGET_SECONDS, f"{min(took) * 1000:.1f} ms"
