@@ -36,7 +36,7 @@ clean:
 
 test:
 	@$(dev)
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not drill" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not drill" $(ARGS)
 
 check: lint types walls
 	$(PY) manage.py makemigrations --check --dry-run
@@ -66,7 +66,7 @@ bench:
 
 drill:
 	@$(dev)
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "slow or drill or hypothesis" --hypothesis-profile drill -o faulthandler_timeout=3600 $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or drill or hypothesis" --hypothesis-profile drill -o faulthandler_timeout=3600 $(ARGS)
 	GATEHOUSE_TEST_AUDIT_ROWS=1000000 GATEHOUSE_TEST_SCHEMA_EXAMPLES=100 $(PY) -m pytest -o faulthandler_timeout=3600 tests/tenants/api/test_audit_api.py tests/test_schema.py
 
 settings:

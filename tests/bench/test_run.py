@@ -26,7 +26,6 @@ def is_there(peer: Peer) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("up")  # never beside the other whole installation on this machine
 def test_quick_run_measures_every_proxy_without_a_failure(tmp_path: Path) -> None:
     if reason := missing_parts():
         pytest.skip(reason)

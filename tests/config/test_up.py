@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_DEADLINE_SECONDS = 240.0
 STOP_DEADLINE_SECONDS = 60.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("up")]
+pytestmark = pytest.mark.slow
 
 
 class House:
