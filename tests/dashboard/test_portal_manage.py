@@ -1,6 +1,8 @@
 """Settings, webhooks, capacity, members and billing."""
 
 import csv
+import re
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
@@ -121,6 +123,14 @@ def test_a_statement_adds_up_and_comes_as_csv(client: Client, acme: Tenant) -> N
     lines = list(csv.DictReader(b"".join(client.get("/t/acme/billing/?format=csv")).decode().splitlines()))
     assert {line["kind"] for line in lines} == {"usage", "credit", "total"}
     assert client.get("/t/acme/billing/?month=2999-01").status_code == 404
+
+
+@pytest.mark.parametrize("zone", ["America/Los_Angeles", "UTC", "Pacific/Kiritimati"])
+def test_a_statement_is_called_by_its_own_month_wherever_the_tenant_is(client: Client, acme: Tenant, zone: str) -> None:
+    Tenant.objects.filter(pk=acme.pk).update(time_zone=zone, created_at=datetime(2026, 1, 15, tzinfo=UTC))
+    text = client.get("/t/acme/billing/?month=2026-03").content.decode()
+    assert "Statement, March 2026" in text
+    assert re.search(r'href="\?month=2026-03"[^>]*>March 2026<', text)
 
 
 def test_what_another_tenants_own_version_costs_is_not_told(client: Client, acme: Tenant) -> None:

@@ -172,6 +172,12 @@ def test_csv_tells_times_in_the_zone_of_the_page(client: Client, acme: Tenant) -
         assert lines[1].split(",")[0].endswith(f"T00:00:00.000{offset}")
 
 
+def test_the_budgets_month_is_the_tenants_whatever_zone_the_page_is_looked_at_in(client: Client, acme: Tenant) -> None:
+    month = f"Budget, {timezone.now().astimezone(ZoneInfo('Asia/Shanghai')):%B}<"
+    for zone in ("Asia/Shanghai", "UTC", "America/Los_Angeles"):
+        assert month in client.get(f"/t/acme/usage/?zone={zone}").content.decode()
+
+
 def test_the_time_before_is_as_long_also_where_a_clock_was_changed(acme: Tenant) -> None:
     zone = ZoneInfo("Europe/Berlin")
     first, until = datetime(2026, 10, 25, tzinfo=zone), datetime(2026, 10, 26, tzinfo=zone)  # 25 hours

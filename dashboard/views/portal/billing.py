@@ -1,6 +1,6 @@
 """Portal: what a month costs, line by line, what was adjusted, and the price list; for those who may see money."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from django.db.models import Q, Sum
@@ -43,13 +43,18 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
         {
             "access": access,
             "statement": statement,
-            "month": datetime.fromtimestamp(month_period("UTC", statement.month).start, UTC),
+            "month": _first_day(statement.month),
             "lines": statement.lines[:LINES_SHOWN],
             "lines_left": max(0, len(statement.lines) - LINES_SHOWN),
             "months": _totals(access.tenant, months, now),
             "prices": _prices(access.tenant, now),
         },
     )
+
+
+def _first_day(month: str) -> date:
+    """No moment: west of UTC, the month's first one there would be shown as the month before."""
+    return date.fromisoformat(f"{month}-01")
 
 
 def _totals(tenant: Tenant, months: list[str], now: datetime) -> list[dict[str, Any]]:
@@ -66,7 +71,7 @@ def _totals(tenant: Tenant, months: list[str], now: datetime) -> list[dict[str, 
     return [
         {
             "month": month,
-            "at": datetime.fromtimestamp(month_period("UTC", month).start, UTC),
+            "at": _first_day(month),
             "usage": used.get(month, 0),
             "adjusted": adjusted.get(month, 0),
             "total": used.get(month, 0) + adjusted.get(month, 0),

@@ -81,6 +81,7 @@ def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: Usag
         nobody=_("Nobody’s key, or a token"),
     )
     limits = read_limits(access.tenant, now, rates=0)
+    budget = read_budget(access.tenant, now)
     only = ask.only
     key = ApiKey.objects.filter(tenant=access.tenant, pk=only.key_id).first() if only.key_id else None
     filtered = Filtered(
@@ -107,7 +108,8 @@ def _page(request: HttpRequest, access: PortalAccess, span: TimeRange, ask: Usag
         "kept_minutes": KEPT_SECONDS // 60 if ask.many_keys and ask.group == "member" else None,
         "usage": found,
         "totals": found.totals,
-        "budget": read_budget(access.tenant, now),
+        "budget": budget,
+        "budget_month": budget.month.date(),  # the tenant's month, whatever zone the page is looked at in
         "series": found.series,
         "chart_title": _title(ask),
         "figure": token_figure(found.series, ask.starts, money=ask.measure == "cost"),
