@@ -217,7 +217,8 @@ SENTENCES: Final = (
     _("The host name is not valid."),
     _("The address is inside this network."),
     # Objectives.
-    _("An objective needs a name."),
+    _("An objective needs a name of 1 to %(most)s printable characters."),
+    _("There is an objective %(name)s already."),
     _("The target is a share of requests from 0.5 to 0.99999, for instance 0.99."),
     _("The window is 1 to %(most)s days."),
     _("Choose a tenant or a tier: a tenant is of one tier."),

@@ -30,6 +30,7 @@ from gateway.services.objectives import (
     delete_objective,
     lock_objective,
 )
+from gpupool.models import ModelVersion
 from tenants.api.access import platform_access, tenant_access
 from tenants.api.base import ControlView
 from tenants.models import SlaTier, Tenant
@@ -195,8 +196,11 @@ def _scope(request: Request, slug: str | None, action: Action) -> Tenant | None:
 
 
 def _with_version(values: dict[str, Any]) -> dict[str, Any]:
+    """As the services take them. Raises InvalidInput for a release that is not there."""
     if "version" in values:
-        values["version_id"] = values.pop("version")
+        version_id = values["version_id"] = values.pop("version")
+        if version_id is not None and not ModelVersion.objects.filter(pk=version_id).exists():
+            raise InvalidInput("version", "There is no such release.")
     return values
 
 

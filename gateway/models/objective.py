@@ -40,6 +40,15 @@ class Objective(TimeOrderedModel):
             models.UniqueConstraint(
                 fields=["preset"], condition=~models.Q(preset=""), name="gateway_objective_preset_once"
             ),
+            # Rules for Prometheus, alerts and people know them by name: two of one name were one in those.
+            models.UniqueConstraint(
+                fields=["name"], condition=models.Q(tenants_own=False), name="gateway_objective_name_once"
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "name"],
+                condition=models.Q(tenants_own=True),
+                name="gateway_objective_tenants_name_once",
+            ),
         ]
         indexes = [models.Index(fields=["tenant", "-id"])]
 

@@ -1,6 +1,7 @@
 """Objectives: made, changed, deleted, and those that every SLA tier has from the beginning."""
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,7 +22,8 @@ MOST_OBJECTIVES: Final = 500
 MOST_OF_A_TENANT: Final = 20
 """That it made itself."""
 
-_TIERS_LOCK: Final = 6_103_515_626  # in the database
+_LONGEST_NAME: Final = 120
+_LOCK: Final = 6_103_515_626  # in the database: of names and of how many there are
 
 _COUNTED: Final = ("kind", "threshold_seconds", "model", "tier", "version_id")
 """What changes what is counted: the window is counted anew then."""
@@ -44,7 +46,10 @@ def create_objective(
     enabled: bool = True,
     preset: str = "",
 ) -> Objective:
-    """Raises InvalidInput naming the field, and Conflict beyond the most that there may be."""
+    """`name` is nobody else's of the same owner: the platform, or with `tenants_own` the tenant.
+
+    Raises InvalidInput naming the field, and Conflict beyond the most that there may be.
+    """
     objective = Objective(
         name=name.strip(),
         kind=kind,
@@ -61,6 +66,8 @@ def create_objective(
         created_by=person_of(actor),
     )
     _check(objective)
+    _lock()
+    _take_name(objective)
     if tenants_own and Objective.objects.filter(tenant=tenant, tenants_own=True).count() >= MOST_OF_A_TENANT:
         raise Conflict(f"There are {MOST_OF_A_TENANT} objectives of this tenant's own already: delete one first.")
     if not tenants_own and Objective.objects.filter(tenants_own=False).count() >= MOST_OBJECTIVES:
@@ -92,6 +99,9 @@ def change_objective(objective_id: UUID, *, actor: Actor, **values: Any) -> Obje
     after = _values(objective)
     if after == before:
         return objective
+    if after["name"] != before["name"]:
+        _lock()
+        _take_name(objective)
     recounted = any(before[field] != after[field] for field in _COUNTED)
     longer = after["window_days"] > before["window_days"]
     if recounted or longer or (after["enabled"] and not before["enabled"]):
@@ -121,8 +131,7 @@ def delete_objective(objective_id: UUID, *, actor: Actor) -> None:
 @transaction.atomic
 def create_tier_objectives(*, actor: Actor) -> list[Objective]:
     """What each SLA tier promises, as objectives over its tenants' requests: those that are not there yet."""
-    with connection.cursor() as cursor:  # who asks at the same time finds them there
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_TIERS_LOCK])
+    _lock()  # who asks at the same time finds them there
     there = set(Objective.objects.exclude(preset="").values_list("preset", flat=True))
     made = []
     for preset in presets():
@@ -132,7 +141,7 @@ def create_tier_objectives(*, actor: Actor) -> list[Objective]:
         word = "TTFT" if preset.kind is Kind.TTFT else "availability"
         made.append(
             create_objective(
-                name=f"{SlaTier(preset.tier).label} · {word}",
+                name=_free_name(f"{SlaTier(preset.tier).label} · {word}"),
                 kind=preset.kind.value,
                 target=preset.target,
                 threshold_seconds=preset.threshold_seconds,
@@ -144,10 +153,29 @@ def create_tier_objectives(*, actor: Actor) -> list[Objective]:
     return made
 
 
+def _lock() -> None:
+    """Until the transaction ends nobody else makes an objective, or gives one another name."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+
+
+def _take_name(objective: Objective) -> None:
+    """Raises InvalidInput where another one of the same owner has the name."""
+    owners = Objective.objects.filter(tenants_own=objective.tenants_own, name=objective.name).exclude(pk=objective.pk)
+    if (owners.filter(tenant=objective.tenant) if objective.tenants_own else owners).exists():
+        raise InvalidInput("name", f"There is an objective {objective.name!r} already.")
+
+
+def _free_name(name: str) -> str:
+    """The name, or with a number where the platform has one of that name already."""
+    taken = set(Objective.objects.filter(tenants_own=False, name__startswith=name).values_list("name", flat=True))
+    return next(one for n in count(1) if (one := name if n == 1 else f"{name} ({n})") not in taken)
+
+
 def _check(objective: Objective) -> None:
     """Raises InvalidInput naming the field."""
-    if not objective.name:
-        raise InvalidInput("name", "An objective needs a name.")
+    if not 0 < len(objective.name) <= _LONGEST_NAME or not objective.name.isprintable():
+        raise InvalidInput("name", f"An objective needs a name of 1 to {_LONGEST_NAME} printable characters.")
     if objective.kind not in {kind.value for kind in Kind}:
         raise InvalidInput("kind", f"A kind is one of {', '.join(kind.value for kind in Kind)}.")
     kind = Kind(objective.kind)

@@ -116,6 +116,16 @@ def test_an_operator_makes_changes_and_deletes_one(operator: Client, acme: Tenan
     assert not Objective.objects.exists()
 
 
+def test_a_name_that_is_taken_is_said_at_the_field(as_person: Callable[[str], Client], acme: Tenant) -> None:
+    ttft_objective(name="ours", tenant=acme, tenants_own=True)
+    form = {"name": "ours", "kind": "availability", "target_percent": "99", "window_days": "30", "enabled": "on"}
+    ada = as_person("ada")
+    refused = ada.post("/t/acme/slo/new/", form)
+    assert refused.status_code == 422
+    assert refused.context["form"].errors["name"] == ["There is an objective ours already."]
+    assert ada.post("/t/acme/slo/new/", {**form, "name": "another"}).status_code == 302
+
+
 def test_alerts_are_acknowledged_and_silenced_on_the_page(operator: Client, acme: Tenant) -> None:
     burn(acme)
     objective = ttft_objective()

@@ -114,7 +114,7 @@ def refusals(
 
 def ttft_objective(**values: object) -> Objective:
     told: dict[str, object] = {
-        "name": "chat-large · TTFT",
+        "name": "chat-large · TTFT" if not (there := Objective.objects.count()) else f"chat-large · TTFT {there + 1}",
         "kind": "ttft",
         "target": 0.99,
         "threshold_seconds": 0.8,

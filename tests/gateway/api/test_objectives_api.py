@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.utils import timezone
@@ -59,6 +60,26 @@ def test_a_threshold_between_bounds_is_refused_by_its_name() -> None:
     assert refused.status_code == 400
     assert "0.6 s or 0.75 s" in str(refused.data)
     assert "threshold_seconds" in str(refused.data)
+
+
+def test_a_name_that_is_taken_is_refused_by_its_name(acme: Tenant) -> None:
+    olga, ada = caller("olga", platform_role="operator"), caller("ada", member_of=acme)
+    assert post(olga, "/api/objectives/", NEW).status_code == 201
+    refused = post(olga, "/api/objectives/", {**NEW, "tenant": "acme"})
+    assert refused.status_code == 400
+    assert "There is an objective 'chat · TTFT' already." in str(refused.data)
+    assert "'name'" in str(refused.data)
+    assert post(ada, "/api/tenants/acme/objectives/", NEW).status_code == 201
+    second = post(ada, "/api/tenants/acme/objectives/", {**NEW, "name": "second"})
+    address = f"/api/tenants/acme/objectives/{second.data['id']}/"
+    renamed = ada.patch(address, {"name": NEW["name"]}, format="json", headers={"if-match": second["ETag"]})
+    assert renamed.status_code == 400
+
+
+def test_a_release_that_is_not_there_is_refused() -> None:
+    refused = post(caller("olga", platform_role="operator"), "/api/objectives/", {**NEW, "version": str(uuid4())})
+    assert refused.status_code == 400
+    assert "There is no such release." in str(refused.data)
 
 
 @pytest.mark.shows("R146")
