@@ -102,6 +102,14 @@ def asked_for(tenant: Tenant) -> set[str]:
     return {str(what.get("model", "")) for what in open_ones.values_list("what", flat=True)}
 
 
+def versions_priced(names: Sequence[str], tenant: Tenant, now: datetime) -> list[str]:
+    """Models where a version that serves the tenant has prices of its own: which one answers is known once it has."""
+    mine = Q(tenant_id__isnull=True) | Q(tenant_id=tenant.pk)
+    serving = ModelVersion.objects.filter(mine, model__name__in=names, state=VersionState.SERVING)
+    prices = Price.objects.filter(version_id__in=serving.values("pk"), effective_from__lte=now)
+    return sorted(prices.order_by().values_list("model", flat=True).distinct())
+
+
 def state_of(row: Any) -> str:
     """ready, asleep (requests get 503: an operator wakes it), starting, or off."""
     return "ready" if row.ready else "asleep" if row.asleep else "starting" if row.starting else "off"

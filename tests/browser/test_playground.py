@@ -91,6 +91,7 @@ def test_a_chat_streams_counts_for_the_tenant_and_leaves_no_secret(portal: TestH
     refused.get_by_text("no_ready_instance").wait_for()  # as the API tells it
     request_id = told.rsplit("request ", 1)[1].strip()
     row = portal.ledger_row(request_id)
+    assert note.get_by_role("link").get_attribute("href") == f"/t/acme/requests/{row.pk}/"
     key = ApiKey.objects.get(purpose="playground")
     assert (row.tenant_id, row.key_id, row.door, row.streamed) == (portal.tenant.pk, key.pk, "drf", True)
     assert f"{row.input_tokens} in, {row.output_tokens} out" in told
@@ -145,3 +146,22 @@ def test_stop_ends_the_answer_at_the_engine(portal: TestHouse, slow: EngineDoubl
     wait_until(lambda: slow.open == 0, "the engine is still asked", deadline_seconds=LATER_SECONDS)
     cancelled = UsageRecord.objects.filter(tenant_id=portal.tenant.pk, model="slow", outcome="cancelled")
     wait_until(cancelled.exists, "the ledger does not say that it was stopped", deadline_seconds=LATER_SECONDS)
+
+
+def test_what_went_wrong_is_told_apart_and_each_answer_says_whose_it_is(portal: TestHouse, page: "Page") -> None:
+    page.goto("/t/acme/playground/?model=tiny")
+    ask, notes = page.get_by_label("Your message"), page.locator(".turn-note")
+    page.route("**/playground/chat/", lambda route: route.abort())
+    ask.fill("Hello")
+    page.keyboard.press("Enter")
+    notes.last.get_by_text("The gateway did not answer.").wait_for()
+    page.unroute("**/playground/chat/")
+    page.route(
+        "**/playground/chat/",
+        lambda route: route.fulfill(content_type="text/event-stream", body=": held\n\n"),
+    )
+    page.get_by_label("Model", exact=True).select_option("idle")
+    ask.fill("Hello")
+    page.keyboard.press("Enter")
+    notes.last.get_by_text("The connection ended before the answer did.").wait_for()
+    assert page.locator(".turn-model").all_inner_texts() == ["tiny", "idle"]

@@ -10,12 +10,16 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from gpupool.models import ModelVersion
 from tenants import services
 from tenants.actor import SYSTEM, user_actor
 from tenants.models import ApiKey, AuditEvent, Tenant, TenantRole, User
+from tenants.policies.pricing import PriceTag
 from tenants.services import playground
 from tenants.services.alerts import tell_expiring_keys
 from tenants.services.playground import LEAST_LEFT, LIFE, playground_secret
+from tenants.services.prices import set_price
+from tests.dashboard.people import person as make_person
 from tests.dashboard.people import pool, tenant
 
 pytestmark = pytest.mark.django_db
@@ -125,5 +129,28 @@ def test_the_page_offers_granted_models_with_their_prices_and_holds_no_key(clien
     assert page.context["facts"]["prices"] == {"qwen3-8b": None}
     assert page.context["facts"]["base_url"] == f"{settings.GATEHOUSE.public_relay_url}/v1"
     assert "sk-gh-" not in page.content.decode()
+    assert page.context["facts"]["by_version"] == []
     services.grant_model(acme, model_pattern="*", effect="deny", actor=SYSTEM)
     assert "No model is granted" in client.get("/t/acme/playground/").content.decode()
+
+
+def test_no_cost_is_reckoned_where_it_hangs_on_the_version_that_answers(client: Client, acme: Tenant) -> None:
+    version = pool().version
+    others = ModelVersion.objects.create(
+        model=version.model, name="banks", engine="vllm", served_name="q", state="serving", tenant_id=tenant("bank").pk
+    )
+    set_price("qwen3-8b", PriceTag(input_micros=5), actor=SYSTEM)
+    set_price("qwen3-8b", PriceTag(input_micros=9), version_id=others.pk, actor=SYSTEM)
+    client.force_login(person("dev"))
+    assert client.get("/t/acme/playground/").context["facts"]["by_version"] == []
+    set_price("qwen3-8b", PriceTag(input_micros=7), version_id=version.pk, actor=SYSTEM)
+    assert client.get("/t/acme/playground/").context["facts"]["by_version"] == ["qwen3-8b"]
+
+
+def test_who_looks_as_a_member_is_told_why_nothing_can_be_asked(client: Client, acme: Tenant) -> None:
+    pool()
+    client.force_login(make_person("olga", platform_role="operator"))
+    member = person("dev")
+    client.post("/console/tenants/acme/view-as/", {"member": str(member.pk)})
+    words = client.get("/t/acme/playground/").context["facts"]["words"]
+    assert words["session"] == "You are looking as Dev: nothing can be changed until you end it."

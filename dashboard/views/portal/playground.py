@@ -8,13 +8,14 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.playground_door import ask_gateway
-from dashboard.reads.portal_models import list_models, state_of
+from dashboard.reads.portal_models import list_models, state_of, versions_priced
 from tenants.actor import user_actor
 from tenants.policies.roles import Action, Object
 from tenants.services.playground import playground_secret
@@ -22,18 +23,21 @@ from tenants.services.playground import playground_secret
 
 @portal_page
 def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
-    rows, told = list_models(access.tenant, timezone.now())
+    now = timezone.now()
+    rows, told = list_models(access.tenant, now)
     models = [row for row in rows.order_by("name") if told[row.pk].granted and "infer" in told[row.pk].actions]
     models.sort(key=lambda row: (state_of(row) != "ready", row.name))
     names = [row.name for row in models]
     wanted = request.GET.get("model", "")
+    chosen = wanted if wanted in names else names[0] if names else ""
     return render(
         request,
         "portal/playground.html",
         {
             "access": access,
             "models": [(row.name, state_of(row), row.made_up) for row in models],
-            "chosen": wanted if wanted in names else names[0] if names else "",
+            "chosen": chosen,
+            "beside": next((name for name in names if name != chosen), chosen),
             "may_play": _may_play(access),
             "facts": {
                 "base_url": f"{settings.GATEHOUSE.public_relay_url}/v1",
@@ -44,7 +48,9 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
                     else [row.input_micros, row.cached_micros, row.output_micros, row.request_micros]
                     for row in models
                 },
-                "words": _words(),
+                "by_version": versions_priced(names, access.tenant, now),
+                "requests": reverse("portal-requests", args=[access.tenant.slug]),
+                "words": _words(access),
             },
         },
     )
@@ -64,7 +70,10 @@ def _may_play(access: PortalAccess) -> bool:
     return access.may_create_keys
 
 
-def _words() -> dict[str, str]:
+def _words(access: PortalAccess) -> dict[str, str]:
+    refused = _("You are no longer logged in, or this page is too old. Reload it.")
+    if access.viewing is not None:
+        refused = _("You are looking as %(name)s: nothing can be changed until you end it.") % {"name": access.user}
     return {
         "you": _("You"),
         "system": _("System"),
@@ -79,8 +88,9 @@ def _words() -> dict[str, str]:
         "no_price": _("no price is set"),
         "request": _("request %(id)s"),
         "retry": _("Try again in %(seconds)s s."),
-        "unreachable": _("The gateway could not be reached. Nothing was asked."),
+        "by_version": _("by version: see the request"),
+        "unreachable": _("The gateway did not answer. Whether the question reached it, the requests’ page tells."),
         "broken": _("The connection ended before the answer did."),
-        "session": _("You are no longer logged in, or this page is too old. Reload it."),
+        "session": refused,
         "number": _("%(name)s: give a number from %(low)s to %(high)s."),
     }

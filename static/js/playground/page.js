@@ -3,6 +3,8 @@ import { fill } from "../words.js";
 import { asCurl, asJavaScript, asPython } from "./code.js";
 import { Turn, element } from "./turn.js";
 
+const NEAR_PX = 40;
+
 const form = document.getElementById("playground");
 
 if (form) {
@@ -15,6 +17,7 @@ if (form) {
   const stop = form.querySelector('[data-play="stop"]');
   const send = form.querySelector('[type="submit"]');
   const token = form.elements.csrfmiddlewaretoken.value;
+  let kept = []; // the one beside stays as it was while it is not shown
   let conversations = [];
   let asking = null;
 
@@ -22,6 +25,7 @@ if (form) {
     constructor(field) {
       this.field = field;
       this.messages = [];
+      this.models = new Set();
       this.node = element("section", "card play-pane");
       const head = this.node.appendChild(element("header"));
       this.title = head.appendChild(element("h2"));
@@ -40,16 +44,24 @@ if (form) {
       this.name();
       const asked = element("li", "turn user");
       asked.append(Object.assign(element("div", "turn-text"), { textContent: question }));
-      const turn = new Turn(facts, words);
+      const model = this.field.value;
+      this.models.add(model);
+      this.node.classList.toggle("mixed", this.models.size > 1); // then each answer says whose it is
+      const turn = new Turn(facts, words, model);
       this.list.append(asked, turn.node);
       this.list.scrollTop = this.list.scrollHeight;
       const messages = [...this.messages, { role: "user", content: question }];
-      const follow = setInterval(() => {
-        this.list.scrollTop = this.list.scrollHeight;
-      }, 200);
-      await turn.ask(form.dataset.url, token, bodyOf(this.field.value, messages, parameters), signal);
-      clearInterval(follow);
-      this.list.scrollTop = this.list.scrollHeight;
+      let height = this.list.scrollHeight;
+      const follow = () => {
+        // Who has scrolled up reads there.
+        const read = this.list.scrollTop + this.list.clientHeight >= height - NEAR_PX;
+        height = this.list.scrollHeight;
+        if (read) this.list.scrollTop = height;
+      };
+      const following = setInterval(follow, 200);
+      await turn.ask(form.dataset.url, token, bodyOf(model, messages, parameters), signal);
+      clearInterval(following);
+      follow();
       // What failed is no part of the conversation: the next question is asked as if it had not been.
       if (!turn.failed) this.messages = [...messages, { role: "assistant", content: turn.text }];
     }
@@ -92,7 +104,8 @@ if (form) {
     const both = form.elements.beside.checked;
     form.querySelector("[data-play-b]").hidden = !both;
     const fields = [form.elements.model_a, ...(both ? [form.elements.model_b] : [])];
-    conversations = fields.map((field, place) => conversations[place] ?? new Conversation(field));
+    fields.forEach((field, place) => (kept[place] ??= new Conversation(field)));
+    conversations = kept.slice(0, fields.length);
     panes.replaceChildren(...conversations.map((one) => one.node));
     panes.classList.toggle("two", both);
     for (const one of conversations) one.name();
@@ -146,7 +159,7 @@ if (form) {
     else if (deed === "close-code") code.close();
     else if (deed === "clear") {
       asking?.abort();
-      conversations = [];
+      kept = [];
       lay();
     }
   });

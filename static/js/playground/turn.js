@@ -6,12 +6,13 @@ import { events } from "./sse.js";
 const MILLION = 1_000_000;
 
 export class Turn {
-  constructor(facts, words) {
+  constructor(facts, words, model) {
     this.facts = facts;
     this.words = words;
     this.text = "";
     this.failed = false;
     this.node = element("li", "turn assistant");
+    this.node.append(Object.assign(element("div", "turn-model"), { textContent: model }));
     this.thought = null;
     this.body = this.node.appendChild(element("div", "turn-text"));
     this.note = this.node.appendChild(element("div", "turn-note"));
@@ -27,6 +28,7 @@ export class Turn {
     let usage = null;
     let reason = null;
     let ended = false;
+    let reached = false;
     let id = "";
     try {
       const response = await fetch(url, {
@@ -37,6 +39,7 @@ export class Turn {
         body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
         signal,
       });
+      reached = true;
       id = response.headers.get("x-request-id") ?? "";
       if (!response.ok || !response.headers.get("content-type")?.startsWith("text/event-stream")) {
         await this.refuse(response, id);
@@ -48,7 +51,7 @@ export class Turn {
           break;
         }
         if (event.error) {
-          this.tell(errorText(event.error, null), id, true);
+          this.tell(errorText(event.error, null), id, true, true);
           return;
         }
         const choice = event.choices?.[0];
@@ -64,17 +67,16 @@ export class Turn {
         reason = choice?.finish_reason ?? reason;
         usage = event.usage ?? usage;
       }
-      if (!ended) this.failed = true;
-      const figures = this.figures({ sent, first, last, pieces, usage, id, model: body.model });
+      const figures = this.figures({ sent, first, last, pieces, usage, model: body.model });
       const how = !ended ? this.words.broken : reason === "length" ? this.words.cut : !this.text ? this.words.empty : "";
-      this.tell([how, figures].filter(Boolean).join(" "), id, !ended, false);
+      this.tell([how, figures].filter(Boolean).join(" "), id, !ended, true);
     } catch (error) {
       if (error.name === "AbortError") {
-        const figures = this.figures({ sent, first, last, pieces, usage, id, model: body.model });
-        this.tell(`${this.words.stopped} ${figures}`, id, false, false);
+        const figures = this.figures({ sent, first, last, pieces, usage, model: body.model });
+        this.tell([this.words.stopped, figures].filter(Boolean).join(" "), id, false, reached);
         this.failed = !this.text;
       } else {
-        this.tell(first === null ? this.words.unreachable : this.words.broken, id, true);
+        this.tell(reached ? this.words.broken : this.words.unreachable, id, true, reached);
       }
     }
   }
@@ -112,13 +114,20 @@ export class Turn {
     this.note.textContent = "";
   }
 
-  tell(text, id, failed, withId = true) {
+  // `kept`: the ledger gets a row of it, where what it used and cost can be read; of what is refused there is none.
+  tell(text, id, failed, kept = false) {
     this.failed ||= failed;
     this.note.classList.toggle("bad-text", failed);
-    this.note.textContent = withId && id ? `${text} · ${fill(this.words.request, { id })}` : text;
+    this.note.textContent = text;
+    if (!id) return;
+    const named = fill(this.words.request, { id });
+    const link = kept && this.facts.requests;
+    const told = link ? Object.assign(element("a"), { href: `${this.facts.requests}${id}/`, target: "_blank", rel: "noopener" }) : element("span");
+    told.textContent = named;
+    this.note.append(text ? " · " : "", told);
   }
 
-  figures({ sent, first, last, pieces, usage, id, model }) {
+  figures({ sent, first, last, pieces, usage, model }) {
     const told = [];
     if (first !== null) told.push(fill(this.words.ttft, { time: number(first - sent, 0) }));
     const tokens = usage?.completion_tokens ?? pieces;
@@ -131,12 +140,12 @@ export class Turn {
       );
       told.push(this.cost(model, usage));
     }
-    if (id) told.push(fill(this.words.request, { id }));
     return told.join(" · ");
   }
 
   // By the price list, as tenants.policies.pricing counts: rounded up once, in millionths.
   cost(model, usage) {
+    if (this.facts.by_version.includes(model)) return this.words.by_version;
     const price = this.facts.prices[model];
     if (!price) return this.words.no_price;
     const [input, cachedPrice, output, request] = price;
