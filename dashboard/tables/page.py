@@ -124,7 +124,9 @@ def _beyond(rows: "QuerySet[Any]", order: str, cursor: _Cursor, *, descending: b
     key = rows.model._meta.pk.to_python(cursor.key)
     if order in ("pk", "id"):
         return Q(**{f"pk__{than}": key})
-    return Q(**{f"{order}__{than}": cursor.value}) | Q(**{order: cursor.value, f"pk__{than}": key})
+    # By itself, "or" is a filter to the planner, and every row before the cursor is read: an index begins at the bound.
+    bound = Q(**{f"{order}__{than}e": cursor.value})
+    return bound & (Q(**{f"{order}__{than}": cursor.value}) | Q(**{order: cursor.value, f"pk__{than}": key}))
 
 
 def _write_cursor(row: Any, order: str, sort: str, *, backwards: bool) -> str:

@@ -1,10 +1,13 @@
 """Tables: any order, page after page, over the whole set; addresses that make no sense harm nothing."""
 
+import re
 from urllib.parse import quote
 
 import pytest
+from django.db import connection
 from django.http import HttpRequest
 from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
@@ -75,6 +78,23 @@ def test_pages_of_any_order_hold_every_row_once_and_lead_back(names: list[str], 
     sign = "-" if sort.startswith("-") else ""
     whole = Tenant.objects.order_by(f"{sign}{column.order}", f"{sign}pk").values_list("slug", flat=True)
     assert rows == list(whole)
+
+
+@pytest.mark.django_db
+@pytest.mark.shows("U2")
+@pytest.mark.parametrize("sort", ["slug", "-slug"])
+def test_a_page_far_back_is_found_by_an_index_and_not_by_reading_those_before_it(sort: str) -> None:
+    fill(["x"] * 9)
+    first = read_page(TABLE, request(f"sort={sort}"), Tenant.objects.all())
+    assert first.older is not None
+    with connection.cursor() as cursor:
+        for other in ("seqscan", "bitmapscan", "sort"):  # which is what a planner prefers for nine rows
+            cursor.execute(f"SET LOCAL enable_{other} = off")
+        with CaptureQueriesContext(connection) as queries:
+            read_page(TABLE, request(f"sort={sort}&after={quote(first.older)}"), Tenant.objects.all())
+        cursor.execute(f"EXPLAIN {queries[0]['sql']}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert re.search(r"Index Cond: \(\(?slug\)?\S* [<>]= ", plan), plan
 
 
 @pytest.mark.django_db
