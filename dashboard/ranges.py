@@ -22,6 +22,10 @@ SPANS: Final[Mapping[str, tuple[timedelta, str | Promise]]] = {
 }
 
 
+_NOT_KEPT: Final = frozenset({"range", "from", "to", "zone", "after", "before", "count", "format"})
+"""What another range replaces: its own words, and the place in a list that has other rows then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRange:
     """Aware moments, `since` included, `until` not. `name` is a key of SPANS, or "" for moments of one's own.
@@ -59,12 +63,7 @@ def read_range(
     """
     zone = zone_of(request.GET.get("zone", ""), default=home_zone)
     zones = list(dict.fromkeys([home_zone, "UTC", zone.key]))
-    kept = [
-        (key, value)
-        for key, values in request.GET.lists()
-        if key not in ("range", "from", "to", "zone", "after", "count", "format")
-        for value in values
-    ]
+    kept = [(key, value) for key, values in request.GET.lists() if key not in _NOT_KEPT for value in values]
     since, until = _moment(request.GET.get("from", ""), zone), _moment(request.GET.get("to", ""), zone)
     if since is not None and (until is None or since < until):
         end = min(until or now, now) if since < now else since + timedelta(minutes=1)

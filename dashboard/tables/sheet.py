@@ -91,7 +91,7 @@ def _ask(table: Table, request: HttpRequest) -> HttpResponse:
     person = request.user
     assert isinstance(person, User)  # pages are for people who are logged in
     query = request.GET.copy()
-    for name in ("format", "after", "count"):
+    for name in ("format", "after", "before", "count"):
         query.pop(name, None)
     if len(query.urlencode()) > LONGEST_QUERY:
         messages.error(request, _("This filter is too long for an export: shorten it."))

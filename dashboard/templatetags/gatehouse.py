@@ -20,6 +20,7 @@ from dashboard.refusals import said as said_in_words
 
 register = template.Library()
 
+_HOW_SHOWN: Final = frozenset({"range", "from", "to", "zone", "sort", "group", "show"})
 _BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -56,7 +57,7 @@ def saved_views(context: template.Context, table: str) -> dict[str, object]:
     """The views of the list `table` that the reader saved, and how to save one."""
     request = context["request"]
     query = request.GET.copy()
-    for name in ("after", "count", "format"):
+    for name in ("after", "before", "count", "format"):
         query.pop(name, None)
     tenant = context["shell"].tenant
     return {
@@ -67,6 +68,15 @@ def saved_views(context: template.Context, table: str) -> dict[str, object]:
         "query": query.urlencode(),
         "csrf_token": context.get("csrf_token"),
     }
+
+
+@register.simple_tag(takes_context=True)
+def without_filters(context: template.Context) -> str:
+    """The address's query of how a list is shown, its time and its order; nothing of what is sought in it."""
+    query = context["request"].GET.copy()
+    for name in set(query) - _HOW_SHOWN:
+        del query[name]
+    return str(query.urlencode())
 
 
 @register.simple_tag

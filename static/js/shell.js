@@ -108,6 +108,21 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// The reader's own zone, which the server does not know, beside those that it offers.
+function offerOwnZone(zones) {
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (!own || [...zones.children].some((link) => link.textContent === own)) return;
+  const asked = new URLSearchParams(location.search);
+  asked.set("zone", own);
+  for (const name of ["after", "before"]) asked.delete(name);
+  const link = document.createElement("a");
+  link.href = `?${asked}`;
+  link.textContent = own;
+  zones.append(link);
+}
+
+document.querySelectorAll("[data-zones]").forEach(offerOwnZone);
+
 document.addEventListener("change", (event) => {
   if (event.target.matches?.("[data-autosubmit]")) event.target.form.requestSubmit();
 });

@@ -100,7 +100,7 @@ def page(request: HttpRequest) -> HttpResponse:
                 "filtered": filtered,
                 "range": within,
                 "zone": within.zone.key,
-                "kept": _kept(request, "tenant", "range", "from", "to", "zone", "sort"),
+                "kept": _kept(request, "tenant", "range", "from", "to", "zone"),
                 "tenant": tenant,
                 "scope": f"tenant:{tenant.slug}" if tenant else "",
             },
