@@ -1,8 +1,9 @@
 """Long tables as files that a worker writes; everybody sees their own, as long as they may see the list itself."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -25,24 +26,24 @@ LISTED = 50
 @people_page
 def index(request: HttpRequest) -> HttpResponse:
     """Newest first."""
-    exports = _open_to(signed_in(request)).order_by("-pk")[:LISTED]
-    return render(request, "exports.html", {"exports": exports, "busy": any(_is_busy(one) for one in exports)})
+    return _shown(request, list(_kept(signed_in(request)).order_by("-pk")[:LISTED]))
 
 
 @require_GET
 @people_page
 def page(request: HttpRequest, export_id: UUID) -> HttpResponse:
     """One, which looks again by itself until it is ready."""
-    export = _own(request, export_id)
-    return render(request, "exports.html", {"exports": [export], "busy": _is_busy(export), "one": True})
+    return _shown(request, [_own(request, export_id)], one=True)
 
 
 @require_GET
 @people_page
 def file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
-    """The file itself."""
-    export = _own(request, export_id)
-    if export.state != ExportState.READY or not may_read_table(signed_in(request), path=export.path):
+    """The file itself; its page, which says why there is none, for who may not see the list any more."""
+    export, person = _own(request, export_id), signed_in(request)
+    if not _reached([export], person) or not may_read_table(person, path=export.path):
+        return _shown(request, [export], one=True, open_ones=frozenset())
+    if export.state != ExportState.READY:
         raise Http404
     response: HttpResponseBase = download(
         request, f"{export.table}.csv", "text/csv; charset=utf-8", read_parts(export.pk)
@@ -51,17 +52,39 @@ def file(request: HttpRequest, export_id: UUID) -> HttpResponseBase:
 
 
 def _own(request: HttpRequest, export_id: UUID) -> Export:
-    """Raises Http404 for anybody else's, and for what is open no more."""
-    export = _open_to(signed_in(request)).filter(pk=export_id).first()
+    """Raises Http404 for anybody else's, as for what there never was."""
+    export = _kept(signed_in(request)).filter(pk=export_id).first()
     if export is None:
         raise Http404
     return export
 
 
-def _open_to(person: User) -> "QuerySet[Export]":
-    """Theirs of the last day: of tenants that they belong to still, and of the console while they may see it."""
-    reached = Q() if person.may_read_platform else Q(tenant_id__in=list_tenants_for(person).values("pk"))
-    return Export.objects.filter(reached, person=person, created_at__gte=timezone.now() - KEPT)
+def _kept(person: User) -> "QuerySet[Export]":
+    """Theirs of the last day."""
+    return Export.objects.filter(person=person, created_at__gte=timezone.now() - KEPT)
+
+
+def _reached(exports: Sequence[Export], person: User) -> frozenset[UUID]:
+    """Ids of those of tenants that they belong to still, and of the console while they may see it."""
+    if person.may_read_platform:
+        return frozenset(export.pk for export in exports)
+    wanted = {export.tenant_id for export in exports} - {None}
+    tenants = set(list_tenants_for(person).filter(pk__in=wanted).values_list("pk", flat=True)) if wanted else set()
+    return frozenset(export.pk for export in exports if export.tenant_id in tenants)
+
+
+def _shown(
+    request: HttpRequest, exports: Sequence[Export], *, one: bool = False, open_ones: frozenset[UUID] | None = None
+) -> HttpResponse:
+    """What they asked for stays listed; of a list that they may not see any more nothing is told but that."""
+    if open_ones is None:
+        open_ones = _reached(exports, signed_in(request))
+    context = {
+        "exports": [(export, export.pk in open_ones) for export in exports],
+        "busy": any(_is_busy(export) for export in exports if export.pk in open_ones),
+        "one": one,
+    }
+    return render(request, "exports.html", context, status=403 if one and not open_ones else 200)
 
 
 def _is_busy(export: Export) -> bool:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -103,12 +104,29 @@ def test_exports_are_gone_after_a_day_though_nobody_deletes_them(asked: Export, 
     assert not Export.objects.exists()
 
 
-def test_who_lost_their_platform_role_fetches_nothing_of_the_console(asked: Export, operator: Client) -> None:
+def says_why_there_is_no_file(client: Client, export: Export) -> None:
+    """And tells nothing else of the list: no row of it, not how many there are, and no way there."""
+    for address in (f"/exports/{export.pk}/file/", f"/exports/{export.pk}/"):
+        answer = client.get(address)
+        assert (answer.status_code, answer["Content-Type"]) == (403, "text/html; charset=utf-8")
+        closed(answer.content.decode(), export)
+    closed(client.get("/exports/").content.decode(), export)
+
+
+def closed(text: str, export: Export) -> None:
+    assert "You may not see this list any more." in text
+    assert f'href="/exports/{export.pk}/' not in text  # there is nothing to fetch
+    assert f'href="{export.path}' not in text
+    assert re.findall(r'<td class="num">\s*(\S+)', text)[0] == "–"
+
+
+def test_who_lost_their_platform_role_is_told_why_there_is_nothing_of_the_console(
+    asked: Export, operator: Client
+) -> None:
     write_next_export()
     User.objects.filter(pk=asked.person_id).update(platform_role="")
-    assert operator.get(f"/exports/{asked.pk}/file/").status_code == 404
-    assert operator.get(f"/exports/{asked.pk}/").status_code == 404
-    assert str(asked.pk) not in operator.get("/exports/").content.decode()
+    says_why_there_is_no_file(operator, asked)
+    assert operator.get(f"/exports/{UUID(int=7)}/").status_code == 404
 
 
 @pytest.fixture
@@ -125,16 +143,16 @@ def of_acme(client: Client) -> Export:
     return made
 
 
-def test_who_left_the_tenant_fetches_nothing_of_it(of_acme: Export, client: Client) -> None:
+def test_who_left_the_tenant_is_told_why_there_is_nothing_of_it(of_acme: Export, client: Client) -> None:
     Membership.objects.all().delete()
-    assert client.get(f"/exports/{of_acme.pk}/file/").status_code == 404
-    assert client.get(f"/exports/{of_acme.pk}/").status_code == 404
-    assert str(of_acme.pk) not in client.get("/exports/").content.decode()
+    says_why_there_is_no_file(client, of_acme)
 
 
 def test_whose_role_in_the_tenant_sees_no_such_list_any_more_gets_no_file(of_acme: Export, client: Client) -> None:
     Membership.objects.update(role=TenantRole.VIEWER)
-    assert client.get(f"/exports/{of_acme.pk}/file/").status_code == 404
+    answer = client.get(f"/exports/{of_acme.pk}/file/")
+    assert answer.status_code == 403
+    closed(answer.content.decode(), of_acme)
 
 
 @contextlib.contextmanager
