@@ -44,6 +44,13 @@ def test_saving_leads_nowhere_else(operator: Client, path: str) -> None:
     assert operator.post("/views/save/", {**SAVE, "path": path, "query": ""})["Location"] == "/"
 
 
+def test_what_was_done_and_what_was_not_look_different(operator: Client) -> None:
+    done = operator.post("/views/save/", SAVE, follow=True).content.decode()
+    assert 'class="notice good" role="status"' in done
+    refused = operator.post("/views/save/", {**SAVE, "name": ""}, follow=True).content.decode()
+    assert 'class="notice bad" role="alert"' in refused
+
+
 def test_what_cannot_be_kept_is_said(operator: Client) -> None:
     for wrong in ({"name": ""}, {"name": "x" * 81}, {"query": "q=" + "x" * 1000}):
         operator.post("/views/save/", {**SAVE, **wrong})
