@@ -68,7 +68,7 @@ def _reached(exports: Sequence[Export], person: User) -> frozenset[UUID]:
     """Ids of those of tenants that they belong to still, and of the console while they may see it."""
     if person.may_read_platform:
         return frozenset(export.pk for export in exports)
-    wanted = {export.tenant_id for export in exports} - {None}
+    wanted = {export.tenant_id for export in exports if export.tenant_id is not None}
     tenants = set(list_tenants_for(person).filter(pk__in=wanted).values_list("pk", flat=True)) if wanted else set()
     return frozenset(export.pk for export in exports if export.tenant_id in tenants)
 
