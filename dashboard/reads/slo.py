@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from math import log10
+from datetime import datetime, timedelta
+from math import ceil, log10
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,14 +14,19 @@ from django.utils.translation import gettext as _
 from dashboard import slo_words
 from dashboard.charts import slo as charts
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.policies.slo import PAIRS, can_fire, most_burn
+from gateway.policies.slo import MINUTE, PAIRS, can_fire, most_burn
 from gateway.reads import slo
 from gateway.reads.slo import PairStanding, Standing
 from gateway.services.objective_alerts import is_silenced
+from gateway.services.objective_tallies import NEW_AT_ONCE
 from gpupool.models import ModelVersion
 
 MOST_SILENCES: Final = 20
 MOST_LISTED: Final = 200
+LOOK_SECONDS: Final = 15
+"""Objectives are looked at so often, by the task `evaluate-objectives`."""
+STANDS_STILL: Final = timedelta(minutes=2)
+"""After so long without a look the page says that figures are missing."""
 
 LITTLE_LEFT: Final = 0.25
 """A budget of which no more than this is left is pointed out, although it burns no faster than it may."""
@@ -161,6 +166,7 @@ class Detail:
     slow_since: datetime
     slow_until: datetime
     now: datetime
+    new_before: int | None  # so many others are counted first; None where it is counted, or took too long
 
     @property
     def objective(self) -> Objective:
@@ -177,6 +183,18 @@ class Detail:
     @property
     def scope(self) -> str:
         return slo_words.scope_text(self.objective, release=self.release)
+
+    @property
+    def wait_minutes(self) -> int:
+        """Until its window is counted, where others are counted in earlier looks; 0 where it is in the next one."""
+        looks = (self.new_before or 0) // NEW_AT_ONCE
+        return ceil(looks * LOOK_SECONDS / MINUTE)
+
+    @property
+    def counted_until(self) -> datetime | None:
+        """Where counting stands still since; None where it goes on."""
+        tallied, end = self.objective.tallied_at, self.standing.as_of
+        return tallied if self.objective.enabled and tallied is not None and end - tallied > STANDS_STILL else None
 
     @property
     def first_alert(self) -> ObjectiveAlert | None:
@@ -313,6 +331,7 @@ def read_detail(row: Row, span_name: str, *, now: datetime) -> Detail:
         slow_since=since,
         slow_until=until,
         now=now,
+        new_before=slo.new_before(objective),
     )
 
 

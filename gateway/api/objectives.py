@@ -21,7 +21,7 @@ from core.api.paging import NewestFirst
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo import MOST_WINDOW_DAYS, Kind
 from gateway.policies.slo_alerts import AlertState, Severity
-from gateway.reads.slo import Standing, list_alerts, list_objectives, list_silences, read_standings
+from gateway.reads.slo import Standing, list_alerts, list_objectives, list_silences, new_before, read_standings
 from gateway.services.objective_alerts import acknowledge_alert, create_silence, end_silence
 from gateway.services.objectives import (
     change_objective,
@@ -134,6 +134,12 @@ class StatusSerializer(serializers.Serializer[Any]):
 
     as_of = serializers.DateTimeField()
     counted = serializers.BooleanField(help_text="False: its window is not counted yet.")
+    new_before = serializers.IntegerField(
+        allow_null=True, help_text="New objectives that are counted before it; null where it is counted already."
+    )
+    count_failed_at = serializers.DateTimeField(
+        allow_null=True, help_text="Counting its window took too long then: it is tried again, after other new ones."
+    )
     window = _CountedSerializer()
     attained = serializers.FloatField(allow_null=True)
     budget = _BudgetSerializer()
@@ -320,6 +326,8 @@ def _told(objective: Objective, standing: Standing) -> dict[str, Any]:
     return {
         "as_of": standing.as_of,
         "counted": objective.tallied_at is not None,
+        "new_before": new_before(objective),
+        "count_failed_at": None if objective.tallied_at else objective.count_failed_at,
         "window": asdict(standing.window),
         "attained": standing.attained,
         "budget": asdict(standing.budget),

@@ -30,6 +30,7 @@ class Objective(TimeOrderedModel):
     enabled = models.BooleanField(default=True)  # else nothing is counted, and nobody is told
     preset = models.CharField(max_length=40, blank=True)  # of a tier's own objectives: tier:kind
     tallied_at = models.DateTimeField(null=True, blank=True, editable=False)  # null: its window is not counted yet
+    count_failed_at = models.DateTimeField(null=True, blank=True, editable=False)  # its window took too long then
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from gateway.models import Objective, ObjectiveAlert, ObjectiveHour, ObjectiveMinute, Silence
 from gateway.policies.slo import (
@@ -91,6 +91,19 @@ def alerting_first(objectives: "QuerySet[Objective]") -> "QuerySet[Objective]":
     """Those with an open alert before the others, each newest first."""
     opened = ObjectiveAlert.objects.filter(objective=OuterRef("pk")).exclude(state=AlertState.RESOLVED.value)
     return objectives.order_by(Exists(opened).desc(), "-pk")
+
+
+def in_turn(new: "QuerySet[Objective]") -> "QuerySet[Objective]":
+    """New ones in the order in which they are counted: those that took too long before after all others."""
+    return new.order_by(F("count_failed_at").asc(nulls_first=True), "pk")
+
+
+def new_before(objective: Objective) -> int | None:
+    """How many new objectives are counted before this one; None where it is counted, or took too long before."""
+    if objective.tallied_at is not None or objective.count_failed_at is not None or not objective.enabled:
+        return None
+    new = Objective.objects.filter(enabled=True, tallied_at=None, count_failed_at=None)
+    return new.filter(pk__lt=objective.pk).count()
 
 
 def list_alerts(tenant: Tenant | None = None, *, open_only: bool = False) -> "QuerySet[ObjectiveAlert]":

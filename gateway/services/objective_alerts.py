@@ -14,6 +14,7 @@ from django.db import OperationalError, connection, transaction
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo import Pair
 from gateway.policies.slo_alerts import Alert, AlertState, NotAllowed, Severity, Step, moved, step
+from gateway.reads import slo
 from gateway.reads.slo import PairStanding, Standing, holds, read_standings
 from gateway.services.objective_tallies import NEW_AT_ONCE, tally_objectives
 from tenants.actor import SYSTEM, Actor
@@ -40,6 +41,7 @@ def evaluate_objectives(*, now: datetime) -> int:
             found = _evaluate(ids, now=now)
         except OperationalError as error:
             late = late or error
+            _put_off(ids, now=now)
             continue
         if found is None:
             break
@@ -52,11 +54,18 @@ def evaluate_objectives(*, now: datetime) -> int:
 def _turns() -> Iterator[list[UUID]]:
     """Who is looked at together: each new one by itself, as its whole window is counted; then the longest waiting."""
     enabled = Objective.objects.filter(enabled=True)
-    new = enabled.filter(tallied_at=None).order_by("pk").values_list("pk", flat=True)[:NEW_AT_ONCE]
+    new = slo.in_turn(enabled.filter(tallied_at=None)).values_list("pk", flat=True)[:NEW_AT_ONCE]
     known = list(enabled.exclude(tallied_at=None).order_by("tallied_at", "pk").values_list("pk", flat=True))
     yield from [[pk] for pk in new]
     for place in range(0, len(known), AT_ONCE):
         yield known[place : place + AT_ONCE]
+
+
+@transaction.atomic
+def _put_off(ids: Sequence[UUID], *, now: datetime) -> None:
+    """Where a new one takes too long, all other new ones have their turn before it has its next."""
+    new = Objective.objects.select_for_update(skip_locked=True).filter(pk__in=ids, tallied_at=None)
+    Objective.objects.filter(pk__in=list(new.values_list("pk", flat=True))).update(count_failed_at=now)
 
 
 @transaction.atomic

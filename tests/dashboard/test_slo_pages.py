@@ -69,6 +69,29 @@ def test_missing_data_is_said_and_is_no_white_screen(operator: Client) -> None:
     assert response.context["detail"].figures["heat"] is None
 
 
+def test_a_new_one_says_how_long_its_figures_take_and_a_counted_one_when_counting_stands_still(
+    operator: Client,
+) -> None:
+    made = [ttft_objective(name=f"objective {number}") for number in range(9)]
+
+    def text(objective: Objective) -> str:
+        return operator.get(f"/console/slo/{objective.pk}/").content.decode()
+
+    assert "figures appear here within seconds" in text(made[3])
+    assert "8 new objectives come before it. Figures appear here in about 1 min." in text(made[8])
+    assert operator.get(f"/api/objectives/{made[8].pk}/status/").json()["new_before"] == 8
+    Objective.objects.filter(pk=made[8].pk).update(count_failed_at=timezone.now())
+    assert "Counting its window took too long at" in text(made[8])
+    evaluate_objectives(now=timezone.now())
+    assert operator.get(f"/api/objectives/{made[0].pk}/status/").json()["new_before"] is None
+    said = "requests since then are missing from these figures"
+    assert said not in text(made[0])
+    Objective.objects.update(tallied_at=timezone.now() - timedelta(minutes=10))
+    assert said in text(made[0])
+    Objective.objects.update(enabled=False)
+    assert said not in text(made[0])
+
+
 @pytest.mark.shows("U8")
 def test_the_box_and_the_graph_agree_and_the_target_is_shown(operator: Client, acme: Tenant) -> None:
     burn(acme)

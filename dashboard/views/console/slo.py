@@ -94,7 +94,11 @@ def delete(request: HttpRequest, objective_id: UUID) -> HttpResponse:
 @require_http_methods(["POST"])
 def tiers(request: HttpRequest) -> HttpResponse:
     """Make what every SLA tier promises."""
-    made = create_tier_objectives(actor=require(request, Action.CREATE, Object.OBJECTIVE))
+    try:
+        made = create_tier_objectives(actor=require(request, Action.CREATE, Object.OBJECTIVE))
+    except Conflict as error:
+        messages.error(request, said(error.message))
+        return leave(request, HERE.url())
     text = ngettext("%(n)s objective is made.", "%(n)s objectives are made.", len(made)) % {"n": len(made)}
     messages.success(request, text if made else _("They are all there already."))
     return leave(request, HERE.url())

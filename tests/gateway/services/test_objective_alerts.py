@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 from pytest_django import Settings
 
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.reads.slo import silences_over
+from gateway.reads.slo import new_before, silences_over
 from gateway.services.objective_alerts import (
     acknowledge_alert,
     create_silence,
@@ -19,7 +19,7 @@ from gateway.services.objective_alerts import (
     evaluate_objectives,
     is_silenced,
 )
-from gateway.services.objective_tallies import NEW_AT_ONCE
+from gateway.services.objective_tallies import NEW_AT_ONCE, tally_objectives
 from gateway.services.objectives import change_objective, delete_objective
 from tenants.actor import SYSTEM, user_actor
 from tenants.models import AuditEvent, Delivery, Notice, Tenant, TenantRole, Webhook
@@ -240,6 +240,33 @@ def test_who_waited_the_longest_has_the_first_turn(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("gateway.services.objective_alerts.AT_ONCE", 2)
     evaluate_objectives(now=NOW)
     assert turns == [*([pk] for pk in new[:NEW_AT_ONCE]), [known[1], known[2]], [known[0]]]
+
+
+def test_new_ones_that_take_too_long_keep_no_other_new_one_waiting(
+    acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    burn(acme)
+    slow = {ttft_objective(name=f"slow {number}").pk for number in range(NEW_AT_ONCE)}
+    quick = ttft_objective(name="quick")
+
+    def count(*, now: datetime, among: Sequence[UUID]) -> int:
+        if slow & set(among):
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL statement_timeout = 1; SELECT pg_sleep(60)")
+        return tally_objectives(now=now, among=among)
+
+    assert [new_before(one) for one in Objective.objects.order_by("pk")] == [0, 1, 2, 3, 4]
+    monkeypatch.setattr("gateway.services.objective_alerts.tally_objectives", count)
+    for minutes in range(2):
+        with pytest.raises(OperationalError, match="statement timeout"):
+            evaluate_objectives(now=NOW + timedelta(minutes=minutes))
+    quick.refresh_from_db()
+    assert quick.tallied_at == NOW + timedelta(minutes=1)
+    failed = dict(Objective.objects.filter(pk__in=slow).values_list("pk", "count_failed_at"))
+    # The last one's second turn is yet to come: the quick one had it first.
+    assert [failed[pk] for pk in sorted(slow)] == [NOW + timedelta(minutes=1)] * (NEW_AT_ONCE - 1) + [NOW]
+    one = change_objective(min(slow), actor=SYSTEM, model="code-fast")
+    assert (one.count_failed_at, new_before(one), new_before(quick)) == (None, 0, None)
 
 
 def test_changed_and_disabled_objectives_end_their_alerts(acme: Tenant) -> None:
