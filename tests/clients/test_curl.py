@@ -1,11 +1,15 @@
 """The curl lines that documentation shows work as pasted."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from dashboard.views.portal.quickstart import snippets
 from tests.house import TestHouse
 
 if shutil.which("curl") is None:
@@ -51,3 +55,45 @@ def test_probes_need_no_key(house: TestHouse) -> None:
     for path in ("/healthz", "/readyz"):
         assert json.loads(curl(house, path, key="").stdout) == {"status": "ok"}
     assert "# TYPE" in curl(house, "/metrics", key="").stdout
+
+
+@pytest.mark.parametrize("name", ["curl", "python", "anthropic", "javascript"])
+def test_what_the_quick_start_shows_is_answered_as_it_stands(house: TestHouse, tmp_path: Path, name: str) -> None:
+    """As pasted, with the key where the page says that it belongs."""
+    shown = snippets(base_url=f"{house.relay_url}/v1", model="tiny")[name]
+    if name == "javascript":
+        if shutil.which("node") is None:
+            pytest.skip("Node.js is not installed")
+        module = tmp_path / "hello.mjs"
+        module.write_text(shown)
+        made = _STAND_IN.format(base_url=f"{house.relay_url}/v1")
+        (tmp_path / "node_modules" / "openai").mkdir(parents=True)
+        (tmp_path / "node_modules" / "openai" / "index.mjs").write_text(made)
+        (tmp_path / "node_modules" / "openai" / "package.json").write_text('{"name": "openai", "main": "index.mjs"}')
+        command = ["node", str(module)]
+    else:
+        command = ["bash", "-c", shown] if name == "curl" else [sys.executable, "-c", shown]
+    environ = os.environ | {"GATEHOUSE_API_KEY": house.key.secret}
+    ran = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip()
+    if name == "curl":
+        assert json.loads(ran.stdout)["model"] == "tiny"
+
+
+_STAND_IN = """
+export default class OpenAI {{
+  constructor({{ baseURL, apiKey }}) {{
+    if (baseURL !== "{base_url}") throw new Error(baseURL);
+    const headers = {{ "content-type": "application/json", authorization: `Bearer ${{apiKey}}` }};
+    const create = async (body) => {{
+      const asked = {{ method: "POST", headers, body: JSON.stringify(body) }};
+      const answer = await fetch(`${{baseURL}}/chat/completions`, asked);
+      if (!answer.ok) throw new Error(await answer.text());
+      return answer.json();
+    }};
+    this.chat = {{ completions: {{ create }} }};
+  }}
+}}
+"""
+"""In the place of the package, which no registry has to be asked for: the same members, over fetch."""

@@ -31,7 +31,7 @@ answer = client.chat.completions.create(
 print(answer.choices[0].message.content)"""
 
 
-JAVASCRIPT: Final = """// npm install openai
+JAVASCRIPT: Final = """// npm install openai; save this as hello.mjs; node hello.mjs
 import OpenAI from "openai";
 
 const client = new OpenAI({{ baseURL: {base_url}, apiKey: process.env.GATEHOUSE_API_KEY }});

@@ -22,7 +22,7 @@ print(answer.choices[0].message.content)`;
 
 export function asJavaScript(baseUrl, body) {
   const text = JSON.stringify(body, null, 2);
-  return `// npm install openai
+  return `// npm install openai; save this as hello.mjs; node hello.mjs
 import OpenAI from "openai";
 
 const client = new OpenAI({ baseURL: ${JSON.stringify(baseUrl)}, apiKey: process.env.GATEHOUSE_API_KEY });
