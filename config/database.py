@@ -1,19 +1,10 @@
 """From DATABASE_URL to Django's setting, and to its owner's role for as long as a migration takes."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from core.env import SettingsError
-
-_DEAD_PEER: Final[Mapping[str, int]] = {
-    "tcp_user_timeout": 10_000,  # milliseconds
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 3,
-    "keepalives_count": 3,
-}
-"""A server that went without a word is noticed within seconds: whoever waits for it waits for up to two hours else."""
+from core.keepalive import POSTGRES_KEEPALIVE
 
 
 def database_setting(url: str | None, *, statement_timeout_ms: int) -> dict[str, Any]:
@@ -26,7 +17,7 @@ def database_setting(url: str | None, *, statement_timeout_ms: int) -> dict[str,
     parts = urlsplit(url)
     if parts.scheme not in ("postgres", "postgresql") or not parts.path.strip("/"):
         raise SettingsError("DATABASE_URL must look like postgresql://user:password@host:port/name")
-    options: dict[str, Any] = {"connect_timeout": 3, **_DEAD_PEER, **dict(parse_qsl(parts.query))}
+    options: dict[str, Any] = {"connect_timeout": 3, **POSTGRES_KEEPALIVE, **dict(parse_qsl(parts.query))}
     options["options"] = (
         f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={min(statement_timeout_ms, 10_000)}"
     )

@@ -15,8 +15,10 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, assert_never
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from core.keepalive import POSTGRES_KEEPALIVE
 from gpupool.leases.base import (
     Committed,
     Compacted,
@@ -76,6 +78,20 @@ def _within_deadline(
     return bounded
 
 
+def store_conninfo(url: str, *, deadline_seconds: float) -> str:
+    """The address with which a server that is gone without a word is noticed; what the address says itself counts.
+
+    A call that was given up keeps its connection until then, and there are few: nothing is waited for any longer than
+    for an answer.
+    """
+    try:
+        said = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return url  # whoever opens it hears what is wrong with it
+    noticed = {**POSTGRES_KEEPALIVE, "tcp_user_timeout": int(1000 * deadline_seconds)}
+    return make_conninfo(url, **{name: value for name, value in noticed.items() if name not in said})
+
+
 class PostgresStore:
     """Speaks over connections of its own, so that a slow page cannot keep a lease from being renewed.
 
@@ -86,8 +102,9 @@ class PostgresStore:
         """`url` must lead to the server itself, not to a pooler that shares sessions."""
         self._deadline_seconds = deadline_seconds
         self._poll_seconds = poll_seconds
+        self._conninfo = store_conninfo(url, deadline_seconds=deadline_seconds)
         self._pool: AsyncConnectionPool[AsyncConnection[tuple[Any, ...]]] = AsyncConnectionPool(
-            url,
+            self._conninfo,
             min_size=1,
             max_size=4,
             open=False,
@@ -107,7 +124,6 @@ class PostgresStore:
         self._given_up: set[asyncio.Future[Any]] = set()
         self._wakers: set[asyncio.Event] = set()
         self._listener: asyncio.Task[None] | None = None
-        self._url = url
 
     async def close(self) -> None:
         if self._listener is not None:
@@ -258,7 +274,8 @@ class PostgresStore:
         """Wake watchers on NOTIFY. Its connection may break at any time: they poll anyway."""
         while True:
             with contextlib.suppress(psycopg.Error, OSError):
-                async with await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3) as connection:
+                opened = await AsyncConnection.connect(self._conninfo, autocommit=True, connect_timeout=3)
+                async with opened as connection:
                     await connection.execute(f"LISTEN {_CHANNEL}")
                     async for _ in connection.notifies():
                         for waker in self._wakers:

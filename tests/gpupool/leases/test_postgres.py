@@ -9,9 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import sync_to_async
+from psycopg.conninfo import conninfo_to_dict
 
 from gpupool.leases.base import Compacted, LeaseStore, StoreUnavailable
-from gpupool.leases.postgres import PostgresStore
+from gpupool.leases.postgres import PostgresStore, store_conninfo
 from tests.gpupool.leases.contract import LeaseStoreContract, eventually, put
 from tests.gpupool.pool import a_device, a_version, an_online_node, place_one
 from tests.gpupool.processes import free_port
@@ -191,3 +192,17 @@ async def test_a_dropped_connection_is_replaced(store: LeaseStore, embedded_post
             "WHERE application_name = 'gatehouse-leases' AND datname = current_database()"
         )
     assert await store.get("/a") is not None
+
+
+async def test_a_server_that_is_gone_without_a_word_holds_no_connection_longer_than_a_call_is_waited_for(
+    embedded_postgres_url: str,
+) -> None:
+    conninfo = store_conninfo(embedded_postgres_url, deadline_seconds=2.0)
+    async with await psycopg.AsyncConnection.connect(conninfo) as connection:
+        said = connection.info.get_parameters()
+    assert (said["tcp_user_timeout"], said["keepalives"]) == ("2000", "1")
+    idle, interval, count = (int(said[f"keepalives_{name}"]) for name in ("idle", "interval", "count"))
+    assert idle + interval * count < 20
+    own = store_conninfo("postgresql://h/n?tcp_user_timeout=3000", deadline_seconds=2.0)
+    assert conninfo_to_dict(own)["tcp_user_timeout"] == "3000"
+    assert store_conninfo("postgresql://h/n?nonsense=1", deadline_seconds=2.0) == "postgresql://h/n?nonsense=1"
