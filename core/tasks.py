@@ -11,13 +11,15 @@ from core.api import idempotency
 
 BATCH_MARK: Final = "batch:alive"
 """Where it stands in the cache when beat last sent, and a worker did, a task (seconds since the epoch)."""
-_MARK_SECONDS: Final = 3600
 
 
 @shared_task(name="core.tasks.mark_batch")
 def mark_batch() -> None:
-    """Leave word that batch work is done: both beat and a worker are needed for it."""
-    cache.set(BATCH_MARK, time.time(), _MARK_SECONDS)
+    """Leave word that batch work is done: both beat and a worker are needed for it.
+
+    For as long as the cache lives: how long ago it was is of use most where it was long ago.
+    """
+    cache.set(BATCH_MARK, time.time(), timeout=None)
 
 
 @shared_task(name="core.tasks.prune_changes")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -18,26 +18,49 @@ LEVELS: Final[dict[Level, tuple[str, str | Promise]]] = {
     Level.LOOK: ("busy", gettext_lazy("Waits")),
 }
 _PLACES: Final[dict[Kind, tuple[str, str]]] = {
+    Kind.SCHEMA_BEHIND: ("console-health", ""),
     Kind.VALKEY_AWAY: ("console-health", ""),
+    Kind.COUNTERS_LOST: ("console-health", ""),
     Kind.CONTROLLER_AWAY: ("console-health", ""),
+    Kind.LEASES_AWAY: ("console-health", ""),
     Kind.LEDGER_BEHIND: ("console-health", ""),
+    Kind.SPOOL_FULL: ("console-health", ""),
     Kind.DEAD_LETTERS: ("console-health", ""),
     Kind.BATCH_SILENT: ("console-health", ""),
+    Kind.BATCH_UNHEARD: ("console-health", ""),
+    Kind.PARTITION_MISSING: ("console-health", ""),
     Kind.PLUGIN_BROKEN: ("console-engines", ""),
     Kind.ENGINE_OFF: ("console-engines", ""),
     Kind.ENGINE_KEY_MISSING: ("console-instances", ""),
+    Kind.MODEL_UNSERVED: ("console-routing", ""),
     Kind.ALERT: ("console-slo", ""),
     Kind.NODE_UNREACHABLE: ("console-nodes", "?state=unreachable"),
-    Kind.NODE_IN_MAINTENANCE: ("console-nodes", ""),
+    Kind.NODE_IN_MAINTENANCE: ("console-nodes", "?service=maintenance"),
     Kind.INSTANCE_FAILED: ("console-instances", "?state=failed"),
     Kind.INSTANCE_UNKNOWN: ("console-instances", "?state=unknown"),
+    Kind.INSTANCE_WAITS: ("console-instances", "?state=requested"),
     Kind.DEVICE_FAILED: ("console-nodes", ""),
     Kind.DEVICE_ISOLATED: ("console-nodes", ""),
-    Kind.BUDGET_SPENT: ("console-quotas", "?scope=tenant"),
-    Kind.BUDGET_NEAR: ("console-quotas", "?scope=tenant"),
+    Kind.BUDGET_SPENT: ("console-quotas", ""),
+    Kind.BUDGET_NEAR: ("console-quotas", ""),
     Kind.APPROVAL_WAITS: ("console-approvals", ""),
     Kind.WEBHOOK_DISABLED: ("", ""),  # the platform's own are seen by the control API alone
 }
+_PLACES_OF_ONE: Final[dict[Kind, str]] = {
+    Kind.MODEL_UNSERVED: "console-model",
+    Kind.ALERT: "console-slo-objective",
+    Kind.NODE_UNREACHABLE: "console-node",
+    Kind.NODE_IN_MAINTENANCE: "console-node",
+    Kind.INSTANCE_FAILED: "console-instance",
+    Kind.INSTANCE_UNKNOWN: "console-instance",
+    Kind.INSTANCE_WAITS: "console-instance",
+    Kind.DEVICE_FAILED: "console-node",
+    Kind.DEVICE_ISOLATED: "console-node",
+    Kind.APPROVAL_WAITS: "console-approval",
+}
+"""Where it is seen to when it is one, by what the finding has as its target."""
+
+_BY_MODEL: Final = (Kind.INSTANCE_FAILED, Kind.INSTANCE_UNKNOWN, Kind.INSTANCE_WAITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +83,13 @@ def items_of(ranked: Sequence[tuple[Level, Finding]]) -> list[Item]:
 
 
 def _place(finding: Finding) -> str:
-    if finding.kind is Kind.ALERT and finding.target:
-        try:
-            return reverse("console-slo-objective", args=[finding.target])
-        except NoReverseMatch:
-            pass
+    of_one = _PLACES_OF_ONE.get(finding.kind)
+    if of_one and finding.target:
+        return reverse(of_one, args=[finding.target])
     name, query = _PLACES[finding.kind]
-    try:
-        return reverse(name) + query
-    except NoReverseMatch:
-        return ""
+    if finding.kind in (Kind.BUDGET_SPENT, Kind.BUDGET_NEAR) and finding.target:
+        query = f"?tenant={finding.target}"
+    return reverse(name) + query if name else ""
 
 
 def _sentence(finding: Finding) -> str:
@@ -81,6 +101,22 @@ def _sentence(finding: Finding) -> str:
             text = _("Valkey does not answer (%(names)s): limited requests spend what is held, then get 503.")
         case Kind.CONTROLLER_AWAY:
             text = _("No controller leads: nothing is placed, woken or healed. Engines keep serving.")
+        case Kind.LEASES_AWAY:
+            text = _("The lease store does not answer: nothing new starts, engines keep serving.")
+        case Kind.COUNTERS_LOST:
+            text = _("The counters of limits are lost: limited requests get 503 until the drain has built them anew.")
+        case Kind.SCHEMA_BEHIND:
+            text = ngettext(
+                "%(n)s migration of this version is not applied: %(names)s. Run `manage.py migrate`.",
+                "%(n)s migrations of this version are not applied: %(names)s. Run `manage.py migrate`.",
+                count,
+            )
+        case Kind.MODEL_UNSERVED:
+            text = ngettext(
+                "No instance takes requests for %(n)s model, which are refused: %(names)s.",
+                "No instance takes requests for %(n)s models, which are refused: %(names)s.",
+                count,
+            )
         case Kind.LEDGER_BEHIND:
             text = _("The ledger is %(age)s behind: usage and budgets are old by that much.")
         case Kind.DEAD_LETTERS:
@@ -91,6 +127,12 @@ def _sentence(finding: Finding) -> str:
             )
         case Kind.BATCH_SILENT:
             text = _("No batch work was done for %(age)s: rollups, notices and retention stand still.")
+        case Kind.BATCH_UNHEARD:
+            text = _("Neither beat nor a worker has left word: rollups, notices and retention may stand still.")
+        case Kind.PARTITION_MISSING:
+            text = _("The ledger has no partition for the next month: does beat run?")
+        case Kind.SPOOL_FULL:
+            text = _("A usage spool of this machine is nearly full: once it is, limited requests get 503.")
         case Kind.ALERT:
             text = _("The error budget of “%(names)s” burns too fast.")
         case Kind.NODE_UNREACHABLE:
@@ -110,6 +152,10 @@ def _sentence(finding: Finding) -> str:
                 "%(n)s instance is in a state that nobody knows: %(names)s.",
                 "%(n)s instances are in a state that nobody knows: %(names)s.",
                 count,
+            )
+        case Kind.INSTANCE_WAITS:
+            text = ngettext(
+                "%(n)s instance waits for a place: %(names)s.", "%(n)s instances wait for a place: %(names)s.", count
             )
         case Kind.DEVICE_FAILED:
             text = ngettext("%(n)s device failed: %(names)s.", "%(n)s devices failed: %(names)s.", count)
@@ -163,6 +209,6 @@ def _sentence(finding: Finding) -> str:
 def _listed(finding: Finding) -> str:
     names = ", ".join(finding.names)
     rest = finding.count - len(finding.names)
-    if not finding.names or rest <= 0 or finding.kind in (Kind.INSTANCE_FAILED, Kind.INSTANCE_UNKNOWN):
+    if not finding.names or rest <= 0 or finding.kind in _BY_MODEL:
         return names  # instances are named by their models, of which there are fewer
     return _("%(names)s and %(n)s more") % {"names": names, "n": rest}

@@ -17,17 +17,25 @@ class Level(IntEnum):
 class Kind(StrEnum):
     """In the order in which findings of one level stand."""
 
+    SCHEMA_BEHIND = "schema_behind"
     VALKEY_AWAY = "valkey_away"
+    COUNTERS_LOST = "counters_lost"
+    MODEL_UNSERVED = "model_unserved"
     CONTROLLER_AWAY = "controller_away"
+    LEASES_AWAY = "leases_away"
     LEDGER_BEHIND = "ledger_behind"
     ALERT = "alert"
     NODE_UNREACHABLE = "node_unreachable"
     INSTANCE_FAILED = "instance_failed"
     INSTANCE_UNKNOWN = "instance_unknown"
+    INSTANCE_WAITS = "instance_waits"
     DEVICE_FAILED = "device_failed"
     DEVICE_ISOLATED = "device_isolated"
     BUDGET_SPENT = "budget_spent"
+    SPOOL_FULL = "spool_full"
     BATCH_SILENT = "batch_silent"
+    BATCH_UNHEARD = "batch_unheard"
+    PARTITION_MISSING = "partition_missing"
     DEAD_LETTERS = "dead_letters"
     ENGINE_OFF = "engine_off"
     PLUGIN_BROKEN = "plugin_broken"
@@ -39,15 +47,23 @@ class Kind(StrEnum):
 
 
 _LEVELS: Final[Mapping[Kind, Level]] = {
+    Kind.SCHEMA_BEHIND: Level.NOW,
     Kind.VALKEY_AWAY: Level.NOW,
+    Kind.COUNTERS_LOST: Level.NOW,
+    Kind.MODEL_UNSERVED: Level.NOW,
     Kind.CONTROLLER_AWAY: Level.NOW,
+    Kind.LEASES_AWAY: Level.NOW,
     Kind.NODE_UNREACHABLE: Level.NOW,
     Kind.INSTANCE_FAILED: Level.NOW,
     Kind.INSTANCE_UNKNOWN: Level.SOON,
+    Kind.INSTANCE_WAITS: Level.SOON,
     Kind.DEVICE_FAILED: Level.NOW,
     Kind.DEVICE_ISOLATED: Level.SOON,
     Kind.BUDGET_SPENT: Level.SOON,
+    Kind.SPOOL_FULL: Level.SOON,
     Kind.BATCH_SILENT: Level.SOON,
+    Kind.BATCH_UNHEARD: Level.SOON,
+    Kind.PARTITION_MISSING: Level.SOON,
     Kind.DEAD_LETTERS: Level.SOON,
     Kind.ENGINE_OFF: Level.SOON,
     Kind.PLUGIN_BROKEN: Level.SOON,
@@ -66,7 +82,8 @@ _ORDER: Final[Mapping[Kind, int]] = {kind: place for place, kind in enumerate(Ki
 class Finding:
     """`names`: some of what is concerned, `count`: how much in all. `seconds`: how old or late it is, where it counts.
 
-    `page`: of an alert, whether it is one to be woken for. `target` is what a link needs: a slug, an id.
+    `page`: of an alert, whether it is one to be woken for. `target` is what a link to the one thing concerned needs (a
+    slug, an id); "" where it is several.
     """
 
     kind: Kind

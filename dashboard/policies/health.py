@@ -16,8 +16,14 @@ LAG_WARNING_SECONDS: Final = 10.0
 LAG_BROKEN_SECONDS: Final = 120.0
 BATCH_WARNING_SECONDS: Final = 120.0
 BATCH_BROKEN_SECONDS: Final = 900.0
+UNHEARD_SECONDS: Final = BATCH_WARNING_SECONDS
+"""How long a process has run when no word of batch work means that there is none."""
+
 CONNECTIONS_WARNING: Final = 0.85
 """Share of all connections that PostgreSQL gives: beyond, new processes may find none."""
+
+NEARLY_FULL: Final = 0.8
+"""Share of a usage spool, or of what Valkey may use: full, they take nothing more, and limited requests get 503."""
 
 
 def ledger_state(lag_seconds: float | None, dead_letters: int) -> PartState:
@@ -36,6 +42,11 @@ def batch_state(age_seconds: float | None) -> PartState:
     if age_seconds >= BATCH_BROKEN_SECONDS:
         return PartState.BROKEN
     return PartState.WARNING if age_seconds >= BATCH_WARNING_SECONDS else PartState.FINE
+
+
+def fill_state(used: int | None, most: int | None) -> PartState:
+    """Of what takes nothing more once it is full; fine where it has no end, or nobody can tell."""
+    return PartState.WARNING if used is not None and most and used >= NEARLY_FULL * most else PartState.FINE
 
 
 def partitions_state(months_ahead: int) -> PartState:

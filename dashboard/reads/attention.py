@@ -3,20 +3,34 @@
 import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Exists, Min, OuterRef, Q
 
 from core.ids import uuid7_from
 from dashboard.policies import health as health_policy
 from dashboard.policies.attention import Finding, Kind
 from dashboard.policies.health import PartState
 from dashboard.reads import health
-from gateway.models import ObjectiveAlert
+from dashboard.reads.models import allowing_patterns, takes_requests
+from gateway.models import ObjectiveAlert, Silence
+from gateway.relay.limiting.layout import READY
+from gateway.services.objective_alerts import is_silenced
 from gpupool.engines.registry import broken_plugins
-from gpupool.models import Device, Instance, InstanceState, Node, NodeState
+from gpupool.models import (
+    Device,
+    Instance,
+    InstanceDesire,
+    InstanceState,
+    Model,
+    ModelVersion,
+    Node,
+    NodeState,
+    VersionState,
+)
 from gpupool.selectors import switched_off_engines
 from tenants.models import AccessRequest, Limit, Notice, Webhook
 from tenants.policies.notices import NoticeKind
@@ -31,17 +45,25 @@ _NEAR_SHARE: Final = 80
 _LONGEST_PERIOD: Final = timedelta(days=32)
 _MOST_NOTICES: Final = 500
 _MOST_ROWS: Final = 200
+_PLACED_WITHIN: Final = timedelta(minutes=1)
+"""What has had no place for longer does not get one by itself soon."""
+
+_LONGEST_LOAD: Final = timedelta(minutes=15)
+_COMING: Final = (InstanceState.PLACING, InstanceState.STAGING, InstanceState.LOADING, InstanceState.WARMING)
 
 
 def find_all(now: datetime) -> list[Finding]:
     """Everything, in no order (see dashboard.policies.attention.rank)."""
     return [
         *_platform(now),
+        *_ledger(now),
+        *_batch(now),
+        *_models(now),
         *_nodes(),
         *_devices(),
-        *_instances(),
+        *_instances(now),
         *_engines(),
-        *_alerts(),
+        *_alerts(now),
         *_budgets(now),
         *_requests(now),
         *_webhooks(),
@@ -52,57 +74,103 @@ def _platform(now: datetime) -> Iterable[Finding]:
     urls = {"state": settings.GATEHOUSE.valkey_state_url, "scratch": settings.GATEHOUSE.valkey_scratch_url}
     away = [role for role, url in urls.items() if url and health.read_valkey(role, url).error]
     yield Finding(kind=Kind.VALKEY_AWAY, count=len(away), names=away)
+    _doors, counters = health.read_counters(now)
+    if counters not in (None, READY):
+        yield Finding(kind=Kind.COUNTERS_LOST)
     store = health.read_lease_store(["controller"])
-    if store.leaders and store.leaders[0].holder == "":
+    if store.leaders and store.leaders[0].holder is None:
+        yield Finding(kind=Kind.LEASES_AWAY)
+    elif store.leaders and store.leaders[0].holder == "":
         yield Finding(kind=Kind.CONTROLLER_AWAY)
+    schema = health.read_schema(now)
+    yield _named(Kind.SCHEMA_BEHIND, schema.unapplied)
+    if health_policy.partitions_state(schema.months_ahead) is not PartState.FINE:
+        yield Finding(kind=Kind.PARTITION_MISSING)
+
+
+def _ledger(now: datetime) -> Iterable[Finding]:
     ledger = health.read_ledger(now)
     if ledger.lag_seconds is not None and ledger.lag_seconds >= health_policy.LAG_WARNING_SECONDS:
         yield Finding(kind=Kind.LEDGER_BEHIND, count=ledger.waiting or 1, seconds=ledger.lag_seconds)
     yield Finding(kind=Kind.DEAD_LETTERS, count=ledger.dead_letters)
+    if health_policy.fill_state(ledger.fullest_spool_bytes, ledger.spool_cap_bytes) is not PartState.FINE:
+        yield Finding(kind=Kind.SPOOL_FULL)
+
+
+def _batch(now: datetime) -> Iterable[Finding]:
     age = health.read_batch_age(now)
     if health_policy.batch_state(age) in (PartState.WARNING, PartState.BROKEN):
         yield Finding(kind=Kind.BATCH_SILENT, seconds=age)
+    elif age is None and settings.GATEHOUSE.valkey_scratch_url:  # without one no process hears of another's word
+        unheard = health.read_run_seconds(now) >= health_policy.UNHEARD_SECONDS
+        yield Finding(kind=Kind.BATCH_UNHEARD, count=int(unheard))
+
+
+def _models(now: datetime) -> Iterable[Finding]:
+    """Models that tenants may call and whose requests are refused, as nothing of them takes any or soon will."""
+    of_it = Instance.objects.filter(version__model=OuterRef("pk"))
+    taking = of_it.filter(takes_requests()).exclude(engine__in=switched_off_engines())
+    coming = of_it.filter(state__in=_COMING, attached=False, state_changed_at__gt=now - _LONGEST_LOAD)
+    serving = ModelVersion.objects.filter(model=OuterRef("pk"), state=VersionState.SERVING)
+    rows = Model.objects.filter(
+        Exists(serving), ~Exists(taking), ~Exists(coming.exclude(desire=InstanceDesire.STOPPED))
+    )
+    found = list(rows.order_by("name").values_list("pk", "name")[:_MOST_ROWS])
+    patterns = [pattern for pattern, _number in allowing_patterns()] if found else []
+    called = [(pk, name) for pk, name in found if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    yield _named(Kind.MODEL_UNSERVED, [name for _pk, name in called], targets=[pk for pk, _name in called])
 
 
 def _nodes() -> Iterable[Finding]:
-    names = Node.objects.order_by("name").values_list("name", flat=True)
-    yield _named(Kind.NODE_UNREACHABLE, list(names.filter(state=NodeState.UNREACHABLE)))
-    yield _named(Kind.NODE_IN_MAINTENANCE, list(names.filter(maintenance=True)))
+    rows = Node.objects.filter(Q(state=NodeState.UNREACHABLE) | Q(maintenance=True)).order_by("name")
+    found = list(rows.values_list("pk", "name", "state", "maintenance"))
+    away = [(pk, name) for pk, name, state, _maintenance in found if state == NodeState.UNREACHABLE]
+    kept_out = [(pk, name) for pk, name, _state, maintenance in found if maintenance]
+    for kind, those in ((Kind.NODE_UNREACHABLE, away), (Kind.NODE_IN_MAINTENANCE, kept_out)):
+        yield _named(kind, [name for _pk, name in those], targets=[pk for pk, _name in those])
 
 
 def _devices() -> Iterable[Finding]:
     rows = Device.objects.filter(present=True, allocatable=True).filter(
         Q(health="failed") | Q(isolated_at__isnull=False)
     )
-    found = list(rows.order_by("node__name", "index").values_list("node__name", "index", "isolated_at"))
-    yield _named(Kind.DEVICE_FAILED, [f"{node} #{index}" for node, index, isolated in found if isolated is None])
-    isolated = [f"{node} #{index}" for node, index, isolated in found if isolated is not None]
-    yield _named(Kind.DEVICE_ISOLATED, isolated)
+    columns = ("node_id", "node__name", "index", "isolated_at")
+    found = list(rows.order_by("node__name", "index").values_list(*columns))
+    for kind, wanted in ((Kind.DEVICE_FAILED, False), (Kind.DEVICE_ISOLATED, True)):
+        those = [(node_id, f"{node} #{index}") for node_id, node, index, at in found if (at is not None) is wanted]
+        yield _named(kind, [name for _node, name in those], targets=[node_id for node_id, _name in those])
 
 
-def _instances() -> Iterable[Finding]:
-    states = (InstanceState.FAILED, InstanceState.UNKNOWN)
-    rows = Instance.objects.filter(state__in=states).select_related("version__model")
-    found = list(rows.only("state", "version__model__name").order_by("-state_changed_at")[:_MOST_ROWS])
+def _instances(now: datetime) -> Iterable[Finding]:
+    kinds = {
+        InstanceState.FAILED: Kind.INSTANCE_FAILED,
+        InstanceState.UNKNOWN: Kind.INSTANCE_UNKNOWN,
+        InstanceState.REQUESTED: Kind.INSTANCE_WAITS,
+    }
+    waits = Q(state=InstanceState.REQUESTED, desire=InstanceDesire.RUNNING, created_at__lt=now - _PLACED_WITHIN)
+    rows = Instance.objects.filter(Q(state__in=(InstanceState.FAILED, InstanceState.UNKNOWN)) | waits)
+    found = list(rows.order_by("-state_changed_at").values_list("pk", "state", "version__model__name")[:_MOST_ROWS])
     totals = dict(rows.order_by().values_list("state").annotate(number=Count("pk")))
-    for state, kind in zip(states, (Kind.INSTANCE_FAILED, Kind.INSTANCE_UNKNOWN), strict=True):
-        names = list(dict.fromkeys(one.version.model.name for one in found if one.state == state))
-        yield Finding(kind=kind, count=totals.get(state, 0), names=names[:NAMED])
+    for state, kind in kinds.items():
+        those = [(pk, model) for pk, of, model in found if of == state]
+        names, total = list(dict.fromkeys(model for _pk, model in those)), totals.get(state, 0)
+        target = _only([pk for pk, _model in those]) if total == 1 else ""
+        yield Finding(kind=kind, count=total, names=names[:NAMED], target=target)
 
 
 def _engines() -> Iterable[Finding]:
-    running = Instance.objects.exclude(state=InstanceState.STOPPED)
-    off = running.filter(engine__in=switched_off_engines()).order_by("engine")
-    yield _named(Kind.ENGINE_OFF, list(off.values_list("engine", flat=True).distinct()))
+    running = Instance.objects.exclude(state=InstanceState.STOPPED).annotate(off=Q(engine__in=switched_off_engines()))
+    rows = running.filter(Q(off=True) | ~Q(credential_variable="")).order_by("engine", "credential_variable")
+    told = list(rows.values_list("engine", "off", "credential_variable").distinct())
+    yield _named(Kind.ENGINE_OFF, list(dict.fromkeys(engine for engine, off, _variable in told if off)))
     yield _named(Kind.PLUGIN_BROKEN, sorted({plugin.package for plugin in broken_plugins()}))
     # Of this process alone; the relay's environment is usually the same.
-    variables = running.exclude(credential_variable="").order_by("credential_variable")
-    wanted = variables.values_list("credential_variable", flat=True).distinct()
+    wanted = sorted({variable for _engine, _off, variable in told if variable})
     yield _named(Kind.ENGINE_KEY_MISSING, [name for name in wanted if not os.environ.get(name)])
 
 
-def _alerts() -> Iterable[Finding]:
-    """One for each of the platform's objectives whose budget burns and that nobody has acknowledged."""
+def _alerts(now: datetime) -> Iterable[Finding]:
+    """One for each of the platform's objectives whose budget burns, that nobody has acknowledged or silenced."""
     firing = ObjectiveAlert.objects.filter(
         resolved_at__isnull=True, acknowledged_at__isnull=True, objective__tenants_own=False
     )
@@ -110,7 +178,10 @@ def _alerts() -> Iterable[Finding]:
     for alert in firing.select_related("objective").order_by("-opened_at")[:_MOST_ROWS]:
         if alert.severity == "page" or alert.objective_id not in worst:
             worst[alert.objective_id] = alert
+    silences = list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now)) if worst else []
     for objective_id, alert in worst.items():
+        if is_silenced(alert.objective, silences):
+            continue
         yield Finding(
             kind=Kind.ALERT, names=[alert.objective.name], page=alert.severity == "page", target=str(objective_id)
         )
@@ -134,8 +205,9 @@ def _budgets(now: datetime) -> Iterable[Finding]:
     running = list(newest.values())
     spent = [one for one in running if _share(one) >= 100 or one.kind == NoticeKind.BUDGET_REFUSING.value]
     near = [one for one in running if one not in spent and _share(one) >= _NEAR_SHARE]
-    yield _named(Kind.BUDGET_SPENT, [str(one.payload.get("scope", "")) for one in spent])
-    yield _named(Kind.BUDGET_NEAR, [str(one.payload.get("scope", "")) for one in near])
+    for kind, those in ((Kind.BUDGET_SPENT, spent), (Kind.BUDGET_NEAR, near)):
+        owners = [one.tenant.slug if one.tenant is not None else "" for one in those]
+        yield _named(kind, [str(one.payload.get("scope", "")) for one in those], targets=owners)
 
 
 def _runs(payload: dict[str, Any], now: datetime) -> bool:
@@ -153,12 +225,14 @@ def _share(notice: Notice) -> int:
 def _requests(now: datetime) -> Iterable[Finding]:
     waiting = AccessRequest.objects.filter(state=RequestState.OPEN.value)
     told = waiting.aggregate(number=Count("pk"), oldest=Min("created_at"))
-    names = waiting.order_by("pk").values_list("tenant__name", flat=True)[:_MOST_ROWS] if told["number"] else ()
+    rows = waiting.order_by("pk").values_list("pk", "tenant__name")[:_MOST_ROWS] if told["number"] else ()
+    found = list(rows)
     yield Finding(
         kind=Kind.APPROVAL_WAITS,
         count=told["number"],
-        names=list(dict.fromkeys(names))[:NAMED],
+        names=list(dict.fromkeys(name for _pk, name in found))[:NAMED],
         seconds=(now - told["oldest"]).total_seconds() if told["oldest"] else None,
+        target=_only([pk for pk, _name in found]),
     )
 
 
@@ -168,5 +242,11 @@ def _webhooks() -> Iterable[Finding]:
     yield Finding(kind=Kind.WEBHOOK_DISABLED, count=off[:_MOST_ROWS].count())
 
 
-def _named(kind: Kind, names: Sequence[str]) -> Finding:
-    return Finding(kind=kind, count=len(names), names=names[:NAMED])
+def _named(kind: Kind, names: Sequence[str], *, targets: Sequence[object] = ()) -> Finding:
+    return Finding(kind=kind, count=len(names), names=names[:NAMED], target=_only(targets))
+
+
+def _only(targets: Sequence[object]) -> str:
+    """The one that all of them are; "" of several."""
+    found = {str(target) for target in targets}
+    return found.pop() if len(found) == 1 else ""

@@ -3,13 +3,14 @@
 import json
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache as remembered
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import redis
@@ -18,13 +19,14 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Max
+from django.db.models.functions import Now
 
 from core.tasks import BATCH_MARK
 from dashboard.reads.process_settings import without_password
 from gateway.api.runtime import installed_runtime
 from gateway.relay.limiting import layout
+from gateway.relay.spool import DRAFT_PREFIX
 from gpupool.leases.base import StoreUnavailable
 from gpupool.leases.default import open_store
 from gpupool.leases.leader import leader_key
@@ -34,6 +36,9 @@ from tenants.usage import GROUP, STREAM
 
 DEADLINE_SECONDS: Final = 0.25
 MOST_LETTERS: Final = 1_000
+_LIVING_READER_MS: Final = 30_000
+"""A drain asks for rows each second, or is writing some: one that has not for so long has left its name behind."""
+
 _MOST_SPOOLS: Final = 500
 _PACKAGES: Final = (
     "Django", "djangorestframework", "channels", "celery", "uvicorn", "psycopg", "redis", "prometheus-client",
@@ -43,14 +48,21 @@ _ERRORS: Final = (redis.RedisError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
+class Schema:
+    """Whether the tables are this code's, and the ledger's are made ahead."""
+
+    months_ahead: int  # partitions of the ledger for months to come; -1: not even this month's
+    default_rows: bool  # the default partition holds rows: some came before their partition
+    unapplied: Sequence[str]  # migrations of this code that the database lacks
+
+
+@dataclass(frozen=True, slots=True)
 class Postgres:
     version: str
     size_bytes: int
     connections: int
     most_connections: int
-    months_ahead: int  # partitions of the ledger for months to come; -1: not even this month's
-    default_rows: bool  # the default partition holds rows: some came before their partition
-    unapplied: Sequence[str]  # migrations of this code that the database lacks
+    schema: Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,7 @@ class Valkey:
     configured: bool
     version: str = ""
     used_bytes: int | None = None
+    most_bytes: int | None = None  # what it may use; None: whatever the machine has
     policy: str = ""
     persistent: bool | None = None
     error: str = ""
@@ -70,12 +83,12 @@ class Valkey:
 class Ledger:
     waiting: int | None  # rows in the stream
     lag_seconds: float | None  # age of the oldest of them; 0.0 without any
-    readers: int | None
+    readers: int | None  # drains that live; None where nothing has ever been read or written
     dead_letters: int
     newest_letter: datetime | None
     spools: int | None  # folders on this machine
-    spool_bytes: int | None
-    spool_cap_bytes: int
+    fullest_spool_bytes: int | None
+    spool_cap_bytes: int  # of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +136,25 @@ def read_postgres(now: datetime) -> Postgres:
             " current_setting('max_connections')::int"
         )
         told, size, connections, most = cursor.fetchone()
-        cursor.execute(
-            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
-            " WHERE i.inhparent = 'tenants_usagerecord'::regclass"
-        )
-        months = {row[0].rpartition("_")[2] for row in cursor.fetchall()}
-        cursor.execute("SELECT EXISTS (SELECT 1 FROM tenants_usagerecord_default)")
-        default_rows = cursor.fetchone()[0]
     return Postgres(
-        version=told,
-        size_bytes=size,
-        connections=connections,
-        most_connections=most,
-        months_ahead=_months_ahead(months, now),
+        version=told, size_bytes=size, connections=connections, most_connections=most, schema=read_schema(now)
+    )
+
+
+def read_schema(now: datetime) -> Schema:
+    """One query. Raises what the database raises."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT ARRAY(SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = 'tenants_usagerecord'::regclass)::text[],"
+            " EXISTS (SELECT 1 FROM tenants_usagerecord_default),"
+            " ARRAY(SELECT app || '.' || name FROM django_migrations)"
+        )
+        partitions, default_rows, applied = cursor.fetchone()
+    return Schema(
+        months_ahead=_months_ahead({name.rpartition("_")[2] for name in partitions}, now),
         default_rows=default_rows,
-        unapplied=sorted(_migrations() - {f"{app}.{name}" for app, name in _applied()}),
+        unapplied=sorted(_migrations() - set(applied)),
     )
 
 
@@ -157,10 +174,6 @@ def _migrations() -> frozenset[str]:
     return frozenset(f"{app}.{name}" for app, name in MigrationLoader(None).disk_migrations or ())
 
 
-def _applied() -> Any:
-    return MigrationRecorder(connection).applied_migrations().keys()
-
-
 def read_valkey(role: str, url: str | None) -> Valkey:
     if not url:
         return Valkey(role, configured=False)
@@ -174,6 +187,7 @@ def read_valkey(role: str, url: str | None) -> Valkey:
         configured=True,
         version=str(info.get("valkey_version") or info.get("redis_version") or ""),
         used_bytes=info.get("used_memory"),
+        most_bytes=info.get("maxmemory") or None,
         policy=str(info.get("maxmemory_policy", "")),
         persistent=bool(info["aof_enabled"]) if "aof_enabled" in info else None,
     )
@@ -198,33 +212,47 @@ def read_ledger(now: datetime) -> Ledger:
         dead_letters=letters[:MOST_LETTERS].count(),
         newest_letter=letters.aggregate(at=Max("at"))["at"],
         spools=None if spools is None else spools[0],
-        spool_bytes=None if spools is None else spools[1],
+        fullest_spool_bytes=None if spools is None else spools[1],
         spool_cap_bytes=settings.GATEHOUSE.spool_cap_bytes,
     )
 
 
-def _stream(client: "redis.Redis", name: str, now: datetime) -> tuple[int, float, int]:
+def _stream(client: "redis.Redis", name: str, now: datetime) -> tuple[int, float, int | None]:
     pipeline = client.pipeline(transaction=False)
     pipeline.xlen(name)
     pipeline.xrange(name, count=1)
     pipeline.exists(name)
     waiting, oldest, exists = pipeline.execute()
     lag = max(0.0, now.timestamp() - int(oldest[0][0].split(b"-")[0]) / 1000) if oldest else 0.0
-    readers = 0
-    if exists:
-        groups = [group for group in client.xinfo_groups(name) if group["name"] == GROUP.encode()]
-        readers = groups[0]["consumers"] if groups else 0
-    return waiting, lag, readers
+    return waiting, lag, _readers(client, name) if exists else None
+
+
+def _readers(client: "redis.Redis", name: str) -> int:
+    """Drains that live: those that died stay in the group for a while."""
+    if all(group["name"] != GROUP.encode() for group in client.xinfo_groups(name)):
+        return 0
+    consumers = client.xinfo_consumers(name, GROUP)
+    # Before Valkey 7.2 `idle` is since they were last given a row, which says nothing where there are none.
+    return sum(one["idle"] < _LIVING_READER_MS or "inactive" not in one for one in consumers)
 
 
 def _spools(folder: Path) -> tuple[int, int] | None:
-    """Folders and their bytes; None where this machine has none to look at."""
+    """How many there are, and the bytes of the fullest; None where this machine has none to look at."""
     try:
-        found = [*islice(folder.iterdir(), _MOST_SPOOLS)]
-        size = sum(file.stat().st_size for one in found if one.is_dir() for file in one.iterdir() if file.is_file())
+        found = [one for one in islice(folder.iterdir(), _MOST_SPOOLS) if not one.name.startswith(DRAFT_PREFIX)]
     except OSError:
         return None
-    return len(found), size
+    return len(found), max(map(_bytes_in, found), default=0)
+
+
+def _bytes_in(folder: Path) -> int:
+    """Of its files; those that are drained away meanwhile are none any more."""
+    total = 0
+    with suppress(OSError):
+        for file in folder.iterdir():
+            with suppress(OSError):
+                total += file.stat().st_size
+    return total
 
 
 def read_lease_store(names: Sequence[str]) -> LeaseStore:
@@ -232,10 +260,9 @@ def read_lease_store(names: Sequence[str]) -> LeaseStore:
         return _etcd(names)
     if settings.GATEHOUSE.lease_database_url:
         return _asked(names, kind="postgresql")
-    held = {
-        entry.key: entry
-        for entry in StoreEntry.objects.filter(key__in=[leader_key(name) for name in names], lease__isnull=False)
-    }
+    keys = [leader_key(name) for name in names]
+    # Whoever died still stands there until somebody comes by and sweeps.
+    held = {entry.key: entry for entry in StoreEntry.objects.filter(key__in=keys, lease__expires_at__gt=Now())}
     revision = StoreRevision.objects.values_list("revision", flat=True).first()
     leaders = []
     for name in names:
@@ -269,21 +296,25 @@ def _asked(names: Sequence[str], *, kind: str) -> LeaseStore:
         return LeaseStore(kind, None, [Leader(name, None) for name in names], error=without_password(str(error))[:200])
 
 
-def read_processes(now: datetime) -> Processes:
-    doors: int | None = None
-    counters: str | None = None
+def read_counters(now: datetime) -> tuple[int | None, str | None]:
+    """Processes that count limits, and the counters' state: ready, rebuilding or lost. None where nobody can tell."""
     url = settings.GATEHOUSE.valkey_state_url
-    if url:
-        area = layout.area(settings.GATEHOUSE.valkey_prefix)
-        try:
-            with _client(url) as client:
-                pipeline = client.pipeline(transaction=False)
-                pipeline.zcount(area + layout.PROCESSES, now.timestamp(), "+inf")
-                pipeline.hget(area + layout.GENERATION, "state")
-                doors, state = pipeline.execute()
-            counters = state.decode() if state else "lost"
-        except _ERRORS:
-            doors = counters = None
+    if not url:
+        return None, None
+    area = layout.area(settings.GATEHOUSE.valkey_prefix)
+    try:
+        with _client(url) as client:
+            pipeline = client.pipeline(transaction=False)
+            pipeline.zcount(area + layout.PROCESSES, now.timestamp(), "+inf")
+            pipeline.hget(area + layout.GENERATION, "state")
+            doors, state = pipeline.execute()
+    except _ERRORS:
+        return None, None
+    return doors, state.decode() if state else "lost"
+
+
+def read_processes(now: datetime) -> Processes:
+    doors, counters = read_counters(now)
     runtime = installed_runtime()
     return Processes(
         doors=doors,
@@ -317,6 +348,11 @@ def read_batch_age(now: datetime) -> float | None:
     except _ERRORS:
         return None
     return max(0.0, now.timestamp() - mark) if isinstance(mark, float) else None
+
+
+def read_run_seconds(now: datetime) -> float:
+    """How long this process has run."""
+    return max(0.0, now.timestamp() - psutil.Process().create_time())
 
 
 @remembered

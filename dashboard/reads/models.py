@@ -209,12 +209,17 @@ class ModelRoutes:
     total: int
 
 
+def takes_requests() -> Q:
+    """Of instances: what they themselves must be to take requests; a switched off engine's do not."""
+    ready = Q(state=InstanceState.READY, desire=InstanceDesire.RUNNING, version__state=VersionState.SERVING)
+    return ready & Q(port__isnull=False) & ~Q(host="")
+
+
 def read_routes(models: "list[Model]") -> list[ModelRoutes]:
     """Of a page's models: their endpoints as doors are told them; a constant number of queries."""
     off = set(pool.switched_off_engines())
     live = pool.list_instances().order_by().filter(version__model__in=models).exclude(state=InstanceState.STOPPED)
-    takes = Q(state=InstanceState.READY, desire=InstanceDesire.RUNNING, version__state=VersionState.SERVING)
-    takes &= Q(port__isnull=False) & ~Q(host="") & ~Q(engine__in=off)
+    takes = takes_requests() & ~Q(engine__in=off)
     numbers = {
         model_id: (taking, total)
         for model_id, taking, total in live.values("version__model")
@@ -236,7 +241,7 @@ def read_routes(models: "list[Model]") -> list[ModelRoutes]:
     names: dict[UUID, list[str]] = {}
     for name, model_id in ModelAlias.objects.filter(model__in=models).order_by("name").values_list("name", "model_id"):
         names.setdefault(model_id, []).append(name)
-    patterns = _patterns()
+    patterns = allowing_patterns()
     return [
         ModelRoutes(
             model,
@@ -254,7 +259,7 @@ _OF_NODES: Final = ("node__facts", "node__capabilities", "version__request_shape
 """Not shown, and slow to read at hundreds of endpoints."""
 
 
-def _patterns() -> list[tuple[str, int]]:
+def allowing_patterns() -> list[tuple[str, int]]:
     """Patterns of grants that allow something, each with how many there are."""
     alive = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
     rows = Grant.objects.filter(alive, effect=GrantEffect.ALLOW).order_by().values("model_pattern")

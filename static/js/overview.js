@@ -43,4 +43,10 @@ function showLive(state, at, why) {
   page.classList.toggle("stale", !denied(state, why) && !["live", "connecting"].includes(state));
 }
 
+// Nobody looks, or somebody is about to follow one of its links: it is asked for anew with the next round.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const list = event.detail.elt;
+  if (list.id === "attention" && (document.hidden || list.contains(document.activeElement))) event.preventDefault();
+});
+
 live("fleet", "", { onFrame: showFrame, onState: showLive });

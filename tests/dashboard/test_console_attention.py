@@ -1,10 +1,21 @@
 """The console's overview: what needs attention first, each line with where it leads."""
 
+import os
+from collections.abc import Callable
+from datetime import timedelta
+
 import pytest
+import redis
+from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
-from gpupool.models import Device, Node
+from core.tasks import BATCH_MARK, mark_batch
+from dashboard.attention import Item
+from dashboard.reads import attention, health
+from dashboard.reads.health import LeaseStore
+from gateway.models import Objective, ObjectiveAlert, Silence
+from gpupool.models import Device, EngineSwitch, Instance, Node
 from tenants.actor import SYSTEM
 from tenants.models import (
     TenantRole,
@@ -16,6 +27,12 @@ from tests.dashboard.people import pool, tenant
 from tests.dashboard.tenancy_rows import asked_by, limit, text_of
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def listed(operator: Client) -> Callable[[], dict[str, Item]]:
+    """What the overview says now, by its kind."""
+    return lambda: {item.kind: item for item in operator.get("/console/overview/attention/").context["attention"]}
 
 
 def test_the_overview_puts_the_worst_first_and_each_line_leads_somewhere(operator: Client) -> None:
@@ -61,3 +78,101 @@ def test_many_nodes_in_maintenance_do_not_hide_those_that_are_away(operator: Cli
     items = {item.kind: item.text for item in operator.get("/console/overview/attention/").context["attention"]}
     assert items["node_unreachable"].startswith("1 node is unreachable: z.")
     assert items["node_in_maintenance"].startswith("205 nodes")
+
+
+def test_a_line_about_one_thing_leads_to_that_thing(listed: Callable[[], dict[str, Item]]) -> None:
+    acme = tenant("acme", ada=TenantRole.OWNER)
+    made = pool(state="failed")
+    Device.objects.update(health="failed")
+    Node.objects.update(state="unreachable", maintenance=True)
+    asked = asked_by(acme, User.objects.get(email="ada@example.com"))
+    items = listed()
+    node = f"/console/nodes/{made.device.node_id}/"
+    for kind in ("node_unreachable", "node_in_maintenance", "device_failed"):
+        assert items[kind].href == node
+    assert items["instance_failed"].href == f"/console/instances/{made.instance.pk}/"
+    assert items["model_unserved"].href == f"/console/models/{made.version.model_id}/"
+    assert items["approval_waits"].href == f"/console/approvals/{asked.pk}/"
+    Instance.objects.create(version=made.version, engine="vllm", state="failed")
+    assert listed()["instance_failed"].href == "/console/instances/?state=failed"
+
+
+@pytest.mark.parametrize(
+    ("state", "minutes", "kinds"),
+    [
+        ("ready", 0, set()),
+        ("loading", 1, set()),
+        ("loading", 60, {"model_unserved"}),  # a load that takes so long has got stuck
+        ("asleep", 0, {"model_unserved"}),
+        ("requested", 0, {"model_unserved"}),
+        ("requested", 5, {"model_unserved", "instance_waits"}),
+        ("stopped", 0, {"model_unserved"}),
+    ],
+)
+def test_a_model_that_tenants_may_call_and_that_nothing_serves_is_pointed_out(
+    listed: Callable[[], dict[str, Item]], state: str, minutes: int, kinds: set[str]
+) -> None:
+    tenant("acme")
+    made = pool(state=state)
+    then = timezone.now() - timedelta(minutes=minutes)
+    Instance.objects.update(state_changed_at=then, created_at=then)
+    found = {kind: item for kind, item in listed().items() if kind in ("model_unserved", "instance_waits")}
+    assert set(found) == kinds
+    assert all(made.version.model.name in item.text for item in found.values())
+
+
+def test_a_model_that_is_only_there_by_an_engine_that_is_switched_off_is_unserved(
+    listed: Callable[[], dict[str, Item]],
+) -> None:
+    pool()
+    EngineSwitch.objects.create(name="vllm", enabled=False)
+    assert "model_unserved" not in listed()  # nobody may call it
+    tenant("acme")
+    assert {"model_unserved", "engine_off"} <= set(listed())
+
+
+def test_what_is_silenced_or_taken_in_hand_is_no_alert_of_the_overview(
+    listed: Callable[[], dict[str, Item]],
+) -> None:
+    objective = Objective.objects.create(name="fast", kind="availability", target=0.99)
+    alert = ObjectiveAlert.objects.create(
+        objective=objective, pair="1h-5m", severity="page", long_burn=20, short_burn=20
+    )
+    assert listed()["alert"].href == f"/console/slo/{objective.pk}/"
+    now = timezone.now()
+    silence = Silence.objects.create(objective=objective, reason="A drill.", ends_at=now + timedelta(hours=1))
+    assert "alert" not in listed()
+    Silence.objects.filter(pk=silence.pk).update(starts_at=now - timedelta(hours=2), ends_at=now - timedelta(hours=1))
+    assert "alert" in listed()
+    ObjectiveAlert.objects.filter(pk=alert.pk).update(acknowledged_at=now)
+    assert "alert" not in listed()
+
+
+@pytest.mark.parametrize(("holder", "kind"), [(None, "leases_away"), ("", "controller_away"), ("c:1", "")])
+def test_a_lease_store_that_does_not_answer_is_no_controller_that_leads(
+    listed: Callable[[], dict[str, Item]], monkeypatch: pytest.MonkeyPatch, holder: str | None, kind: str
+) -> None:
+    monkeypatch.setattr(
+        health,
+        "read_lease_store",
+        lambda names: LeaseStore("etcd", None, [health.Leader(name, holder) for name in names]),
+    )
+    assert {one for one in listed() if one in ("leases_away", "controller_away")} == ({kind} - {""})
+
+
+def test_batch_work_that_stopped_long_ago_is_still_told(valkey_url: str) -> None:
+    mark_batch()
+    later = timezone.now() + timedelta(days=3)
+    kinds = {finding.kind for finding in attention.find_all(later) if finding.count}
+    assert "batch_silent" in kinds
+    with redis.Redis.from_url(os.environ["VALKEY_SCRATCH_URL"]) as client:
+        assert client.ttl(cache.make_key(BATCH_MARK)) == -1  # it stays: the silence must not fall silent after a while
+
+
+def test_batch_work_that_nobody_has_ever_heard_of_is_told_once_the_process_runs_for_a_while(
+    listed: Callable[[], dict[str, Item]], valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "read_run_seconds", lambda now: 119.0)
+    assert "batch_unheard" not in listed()
+    monkeypatch.setattr(health, "read_run_seconds", lambda now: 120.0)
+    assert listed()["batch_unheard"].href == "/console/health/"

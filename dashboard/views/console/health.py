@@ -7,10 +7,12 @@ from typing import Final
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from dashboard.access import console_page
+from dashboard.access import console_page, signed_in
 from dashboard.policies import health as policy
 from dashboard.policies.health import PartState
 from dashboard.reads import health
@@ -19,6 +21,12 @@ from gpupool.engines.registry import broken_plugins
 from gpupool.selectors import list_engines
 
 LEADERS: Final = ("controller", "live")
+_UNREADY: Final = {
+    "starting": gettext_lazy("it is starting"),
+    "the configuration was not loaded yet": gettext_lazy("the configuration was not loaded yet"),
+    "the configuration store is away for too long": gettext_lazy("the configuration store is away for too long"),
+}
+"""Why a process takes no requests, as it says itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,7 @@ class Part:
     state: PartState
     said: str
     facts: Sequence[tuple[str, str]]
+    links: Sequence[tuple[str, str]] = ()  # label, address: where it is seen to
 
 
 @console_page
@@ -44,7 +53,7 @@ def page(request: HttpRequest) -> HttpResponse:
                 ("scratch", settings.GATEHOUSE.valkey_scratch_url),
             )
         ),
-        _ledger(health.read_ledger(now)),
+        _ledger(health.read_ledger(now), superuser=signed_in(request).is_superuser),
         _leases(health.read_lease_store(LEADERS)),
         *_processes(health.read_processes(now)),
     ]
@@ -64,24 +73,25 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def _postgres(told: health.Postgres) -> Part:
+    schema = told.schema
     state = policy.worst(
         [
-            policy.partitions_state(told.months_ahead),
+            policy.partitions_state(schema.months_ahead),
             policy.connections_state(told.connections, told.most_connections),
-            PartState.BROKEN if told.unapplied else PartState.FINE,
-            PartState.WARNING if told.default_rows else PartState.FINE,
+            PartState.BROKEN if schema.unapplied else PartState.FINE,
+            PartState.WARNING if schema.default_rows else PartState.FINE,
         ]
     )
     said = _("It answers, and its schema is this version's.")
-    if told.unapplied:
+    if schema.unapplied:
         said = _("This version's migrations are not all applied: run `manage.py migrate`.")
-    elif told.months_ahead < 1:
+    elif schema.months_ahead < 1:
         said = _("The ledger has no partition for the next month: does beat run?")
-    elif told.default_rows:
+    elif schema.default_rows:
         said = _("The ledger's default partition holds rows: some came before their month's partition.")
     elif state is PartState.WARNING:
         said = _("Few connections are left: raise max_connections, or pool them.")
-    ahead = _("not even this month's") if told.months_ahead < 0 else str(told.months_ahead)
+    ahead = _("not even this month's") if schema.months_ahead < 0 else str(schema.months_ahead)
     return Part(
         "PostgreSQL",
         "database",
@@ -92,7 +102,7 @@ def _postgres(told: health.Postgres) -> Part:
             (_("Size"), bytes_text(told.size_bytes)),
             (_("Connections"), f"{told.connections} / {told.most_connections}"),
             (_("Ledger partitions ahead"), ahead),
-            (_("Migrations"), ", ".join(told.unapplied[:5]) or _("all applied")),
+            (_("Migrations"), ", ".join(schema.unapplied[:5]) or _("all applied")),
         ],
     )
 
@@ -105,18 +115,26 @@ def _valkey(told: health.Valkey) -> Part:
     if told.error:
         said = _("It does not answer. Limited requests spend what their process holds, then get 503.")
         return Part(name, "bolt", PartState.BROKEN, said, [(_("Error"), told.error)])
-    evicts = told.role == "state" and told.policy not in ("noeviction", "")
-    said = _("It answers.")
-    if evicts:
+    said = ""
+    if policy.fill_state(told.used_bytes, told.most_bytes) is not PartState.FINE and told.policy == "noeviction":
+        said = _("Its memory is nearly full: once it is, it takes nothing more, and limited requests get 503.")
+    elif told.role == "state" and told.policy not in ("noeviction", ""):
         said = _("It may evict counters and usage rows: set maxmemory-policy to noeviction.")
+    elif told.role == "scratch" and told.policy.startswith("allkeys"):
+        said = _("It may evict tasks that wait for a worker: set maxmemory-policy to volatile-lru.")
+    elif told.role == "state" and told.persistent is False:
+        said = _("It keeps no append-only file: when it restarts, counters are built anew, and limited requests wait.")
+    memory = bytes_text(told.used_bytes)
+    if told.most_bytes is not None:
+        memory = f"{memory} / {bytes_text(told.most_bytes)}"
     return Part(
         name,
         "bolt",
-        PartState.WARNING if evicts else PartState.FINE,
-        said,
+        PartState.WARNING if said else PartState.FINE,
+        said or _("It answers."),
         [
             (_("Version"), told.version or _("unknown")),
-            (_("Memory"), bytes_text(told.used_bytes)),
+            (_("Memory"), memory),
             (_("When full"), told.policy or _("unknown")),
             (
                 _("Append-only file"),
@@ -126,24 +144,36 @@ def _valkey(told: health.Valkey) -> Part:
     )
 
 
-def _ledger(told: health.Ledger) -> Part:
-    state = policy.ledger_state(told.lag_seconds, told.dead_letters)
-    match state:
-        case PartState.UNKNOWN:
-            said = _("How far behind it is cannot be told while Valkey is away; rows wait in spools.")
-        case PartState.FINE:
-            said = _("Usage is in it within seconds.")
-        case _ if told.dead_letters and (told.lag_seconds or 0) < policy.LAG_WARNING_SECONDS:
-            said = _("Some entries could not become rows, and are kept whole: look at the back office's dead letters.")
-        case _:
-            said = _("It is behind: rows wait in the stream. Does the drain run, and does PostgreSQL keep up?")
+def _ledger(told: health.Ledger, *, superuser: bool) -> Part:
+    behind = policy.ledger_state(told.lag_seconds, 0)
+    full = policy.fill_state(told.fullest_spool_bytes, told.spool_cap_bytes)
+    undrained = PartState.WARNING if told.readers == 0 else PartState.FINE
+    state = policy.worst([behind, full, undrained, policy.ledger_state(told.lag_seconds, told.dead_letters)])
+    said = _("Usage is in it within seconds.")
+    if behind is PartState.UNKNOWN:
+        said = _("How far behind it is cannot be told while Valkey is away; rows wait in spools.")
+    elif undrained is not PartState.FINE:
+        said = _("No drain reads the stream: usage waits there. Start one with `manage.py drain`.")
+    elif behind is not PartState.FINE:
+        said = _("It is behind: rows wait in the stream. Does the drain run, and does PostgreSQL keep up?")
+    elif full is not PartState.FINE:
+        said = _("A usage spool of this machine is nearly full: once it is, limited requests get 503.")
+    elif told.dead_letters:
+        said = _("Some entries could not become rows, and are kept whole: look at the back office's dead letters.")
     letters = count(told.dead_letters) + ("+" if told.dead_letters == health.MOST_LETTERS else "")
     if told.newest_letter:
         letters = f"{letters} ({moment(told.newest_letter)})"
     spools = _("unknown")
     if told.spools is not None:
-        spools = f"{told.spools} · {bytes_text(told.spool_bytes)} / {bytes_text(told.spool_cap_bytes)}"
+        spools = _("%(n)s, the fullest %(size)s of %(most)s") % {
+            "n": count(told.spools),
+            "size": bytes_text(told.fullest_spool_bytes),
+            "most": bytes_text(told.spool_cap_bytes),
+        }
     lag = _("unknown") if told.lag_seconds is None else duration_text(told.lag_seconds)
+    links = []
+    if told.dead_letters and superuser:
+        links.append((_("Dead letters"), reverse("admin:tenants_deadletter_changelist")))
     return Part(
         _("Ledger"),
         "receipt",
@@ -156,6 +186,7 @@ def _ledger(told: health.Ledger) -> Part:
             (_("Dead letters"), letters),
             (_("Spools on this machine"), spools),
         ],
+        links,
     )
 
 
@@ -182,11 +213,14 @@ def _processes(told: health.Processes) -> list[Part]:
         state, said = PartState.UNKNOWN, _("Which processes take requests cannot be told while Valkey is away.")
     elif told.counters != "ready":
         state, said = PartState.WARNING, _("Counters of limits are being rebuilt: limited requests wait for that.")
+    elif not told.doors:
+        state, said = PartState.BROKEN, _("No relay and no web process says that it lives: nobody takes requests.")
     else:
         state, said = PartState.FINE, _("They tell Valkey that they live, each half second.")
+    here = _("unknown") if told.serves is None else _("ready")
     if told.serves:
-        state, said = PartState.BROKEN, told.serves
-    here = _("unknown") if told.serves is None else told.serves or _("ready")
+        here = str(_UNREADY.get(told.serves, told.serves))
+        state, said = PartState.BROKEN, _("This process takes no requests: %(why)s.") % {"why": here}
     doors = Part(
         _("Relay and web"),
         "route",
