@@ -144,9 +144,7 @@ def build_console_frame(*, now: datetime) -> ConsoleFrame:
 
 def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
     """A device that was silent for STALE_AFTER, or whose node is, says nothing about now: unknown, not zero."""
-    stale = (
-        device.node_state != NodeState.ONLINE or device.observed_at is None or now - device.observed_at > STALE_AFTER
-    )
+    stale = is_silent(device, now=now)
     health = "absent" if not device.present else "unknown" if stale else device.health
     return DeviceRow(
         id=str(device.id),
@@ -163,6 +161,13 @@ def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
         observed_at=device.observed_at.timestamp() if device.observed_at else None,
         simulated=device.simulated,
     )
+
+
+def is_silent(device: pool.DeviceOverview, *, now: datetime) -> bool:
+    """Whether what it said last may be long over."""
+    if device.node_state != NodeState.ONLINE or device.observed_at is None:
+        return True
+    return now - device.observed_at > STALE_AFTER
 
 
 def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:

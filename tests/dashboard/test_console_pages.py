@@ -77,6 +77,9 @@ def test_silent_device_is_unknown_and_not_zero(operator: Client, why: str) -> No
         Device.objects.update(observed_at=timezone.now() - timedelta(minutes=5) if why == "old" else None)
     row = operator.get("/console/overview/").context["frame"].devices[0]
     assert (row.used, row.schedulable, row.utilization, row.health) == (None, None, None, "unknown")
+    of_its_node = operator.get(f"/console/nodes/{Node.objects.get().pk}/").context["devices"][0]
+    assert of_its_node.shown == row
+    assert of_its_node.temperature_celsius is None
 
 
 def test_device_of_unknown_size_is_not_counted_as_empty(operator: Client) -> None:

@@ -1,6 +1,7 @@
 """Console: nodes with their devices, what they can isolate by, what went wrong there and what was done about it."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -15,11 +16,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
-from dashboard import labels, selectors
+from dashboard import frames, labels, selectors
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
 from dashboard.forms import IsolationForm, MaintenanceForm
-from dashboard.frames import instance_rows
 from dashboard.refusals import said
 from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
@@ -50,14 +50,16 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device, and who has taken it out why, where somebody has."""
+    """A device, and who has taken it out why, where somebody has. Of a silent one nothing is known but what it is."""
 
     device: DeviceOverview
+    shown: frames.DeviceRow
     allocatable: bool
     traceable_id: str
     isolated_reason: str
     isolated: bool
     sm_active: float | None  # 0 to 1; only a dcgm-exporter tells
+    temperature_celsius: float | None
 
 
 TABLE: Final = Table(
@@ -146,22 +148,22 @@ def index(request: HttpRequest) -> HttpResponseBase:
 @console_page
 @require_safe
 def page(request: HttpRequest, node_id: UUID) -> HttpResponse:
-    node = _node(node_id)
+    node, now = _node(node_id), timezone.now()
     instances = selectors.list_instances().filter(node=node)
     return render(
         request,
         "console/node.html",
         {
             "node": node,
-            "devices": _devices(node),
+            "devices": _devices(node, now=now),
             "fuses": read_fuse_board(node.pk),
             "abilities": _abilities(node),
             "facts": sorted((name, value) for name, value in node.facts.items() if value),
             "events": healing.list_events({"node": node.name})[:_MOST_EVENTS],
             "actions": healing.list_actions({"node": node.name})[:_MOST_ACTIONS],
-            "rows": instance_rows(instances[:100]),
+            "rows": frames.instance_rows(instances[:100]),
             "may_operate": signed_in(request).may_operate,
-            "now": timezone.now(),
+            "now": now,
             "zone": str(timezone.get_current_timezone()),
         },
     )
@@ -278,22 +280,28 @@ def _sums(devices: list[DeviceOverview]) -> tuple[int, int | None, int, int | No
     )
 
 
-def _devices(node: Node) -> list[DeviceRow]:
+def _devices(node: Node, *, now: datetime) -> list[DeviceRow]:
     known = {
         device.pk: device for device in node.devices.only("node", "allocatable", "traceable_id", "telemetry", *_OUTAGE)
     }
-    return [
-        DeviceRow(
-            device=one,
-            allocatable=known[one.id].allocatable,
-            traceable_id=known[one.id].traceable_id,
-            isolated_reason=known[one.id].isolated_reason,
-            isolated=known[one.id].isolated_at is not None,
-            sm_active=known[one.id].telemetry.get("sm_active"),
+    rows = []
+    for one in list_devices_overview(node.pk):
+        if one.id not in known:
+            continue
+        device, silent = known[one.id], frames.is_silent(one, now=now)
+        rows.append(
+            DeviceRow(
+                device=one,
+                shown=frames.device_row(one, now=now),
+                allocatable=device.allocatable,
+                traceable_id=device.traceable_id,
+                isolated_reason=device.isolated_reason,
+                isolated=device.isolated_at is not None,
+                sm_active=None if silent else device.telemetry.get("sm_active"),
+                temperature_celsius=None if silent else one.temperature_celsius,
+            )
         )
-        for one in list_devices_overview(node.pk)
-        if one.id in known
-    ]
+    return rows
 
 
 def _abilities(node: Node) -> list[Ability]:
