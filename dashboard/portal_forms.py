@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from dashboard.forms import TimeZoneField
@@ -76,7 +76,7 @@ class MoreForm(_Asks):
             return micros_of(typed)
         scaled = typed * self._unit
         if scaled != int(scaled):
-            raise ValidationError(_now("Give a whole number."))
+            raise ValidationError(gettext("Give a whole number."))
         return int(scaled)
 
 

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import labels
@@ -33,14 +33,18 @@ TABLE: Final = Table(
     name="requests-for-more",
     sort="-asked",
     columns=(
-        Column(key="what", label=_lazy("Asked for"), value=lambda row: row.what.get("model") or row.what.get("metric")),
+        Column(
+            key="what",
+            label=gettext_lazy("Asked for"),
+            value=lambda row: row.what.get("model") or row.what.get("metric"),
+        ),
         Column(key="amount", value=lambda row: row.what.get("amount")),
-        Column(key="reason", label=_lazy("Why"), value=lambda row: row.reason),
-        Column(key="asked", label=_lazy("When"), order="pk", value=lambda row: row.created_at),
+        Column(key="reason", label=gettext_lazy("Why"), value=lambda row: row.reason),
+        Column(key="asked", label=gettext_lazy("When"), order="pk", value=lambda row: row.created_at),
         Column(key="by", value=lambda row: str(row.requested_by or "")),
-        Column(key="state", label=_lazy("State"), order="state", value=lambda row: row.state),
-        Column(key="answer", label=_lazy("Answer"), value=lambda row: row.answer),
-        Column(key="actions", hidden_label=_lazy("Actions")),
+        Column(key="state", label=gettext_lazy("State"), order="state", value=lambda row: row.state),
+        Column(key="answer", label=gettext_lazy("Answer"), value=lambda row: row.answer),
+        Column(key="actions", hidden_label=gettext_lazy("Actions")),
     ),
 )
 

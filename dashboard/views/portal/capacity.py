@@ -4,7 +4,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import gettext_lazy
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.filters import search_text
@@ -17,17 +17,24 @@ TABLE = Table(
     sort="-started",
     columns=(
         Column(
-            key="model", label=_lazy("Model"), order="version__model__name", value=lambda row: row.version.model.name
+            key="model",
+            label=gettext_lazy("Model"),
+            order="version__model__name",
+            value=lambda row: row.version.model.name,
         ),
         Column(key="version", value=lambda row: row.version.name),
-        Column(key="state", label=_lazy("State"), order="state", value=lambda row: row.state),
-        Column(key="gpus", label=_lazy("GPUs"), order="gpus", numeric=True, value=lambda row: row.gpus),
-        Column(key="claimed", label=_lazy("Claimed"), order="claimed", numeric=True, value=lambda row: row.claimed),
-        Column(key="in_use", label=_lazy("In use"), numeric=True, value=lambda row: row.device_bytes),
-        Column(key="requests", label=_lazy("Requests now"), numeric=True, value=lambda row: row.running_requests),
-        Column(key="kv", label=_lazy("KV cache"), numeric=True, value=lambda row: row.kv_used),
+        Column(key="state", label=gettext_lazy("State"), order="state", value=lambda row: row.state),
+        Column(key="gpus", label=gettext_lazy("GPUs"), order="gpus", numeric=True, value=lambda row: row.gpus),
+        Column(
+            key="claimed", label=gettext_lazy("Claimed"), order="claimed", numeric=True, value=lambda row: row.claimed
+        ),
+        Column(key="in_use", label=gettext_lazy("In use"), numeric=True, value=lambda row: row.device_bytes),
+        Column(
+            key="requests", label=gettext_lazy("Requests now"), numeric=True, value=lambda row: row.running_requests
+        ),
+        Column(key="kv", label=gettext_lazy("KV cache"), numeric=True, value=lambda row: row.kv_used),
         Column(key="simulated", value=lambda row: bool(row.made_up)),
-        Column(key="started", label=_lazy("Since"), order="pk", value=lambda row: row.created_at),
+        Column(key="started", label=gettext_lazy("Since"), order="pk", value=lambda row: row.created_at),
     ),
 )
 

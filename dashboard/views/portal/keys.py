@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import selectors
@@ -40,18 +40,22 @@ TABLE: Final = Table(
     name="keys",
     sort="-made",
     columns=(
-        Column(key="name", label=_lazy("Key"), order="name", value=lambda key: key.name),
+        Column(key="name", label=gettext_lazy("Key"), order="name", value=lambda key: key.name),
         Column(key="masked", value=lambda key: key.masked),
-        Column(key="state", label=_lazy("State"), value=lambda key: state_of(key, timezone.now())),
-        Column(key="models", label=_lazy("Models"), value=lambda key: " ".join(key.allowed_models)),
+        Column(key="state", label=gettext_lazy("State"), value=lambda key: state_of(key, timezone.now())),
+        Column(key="models", label=gettext_lazy("Models"), value=lambda key: " ".join(key.allowed_models)),
         Column(
-            key="rpm", label=_lazy("Requests a minute"), order="rate", numeric=True, value=lambda key: key.rpm_limit
+            key="rpm",
+            label=gettext_lazy("Requests a minute"),
+            order="rate",
+            numeric=True,
+            value=lambda key: key.rpm_limit,
         ),
-        Column(key="expires", label=_lazy("Expires"), order="ends", value=lambda key: key.expires_at),
-        Column(key="made", label=_lazy("Made"), order="pk", value=lambda key: key.created_at),
+        Column(key="expires", label=gettext_lazy("Expires"), order="ends", value=lambda key: key.expires_at),
+        Column(key="made", label=gettext_lazy("Made"), order="pk", value=lambda key: key.created_at),
         Column(key="made_by", value=lambda key: str(key.created_by or "")),
-        Column(key="used", label=_lazy("Last used"), order="used", value=lambda key: key.last_used_at),
-        Column(key="actions", hidden_label=_lazy("Actions")),
+        Column(key="used", label=gettext_lazy("Last used"), order="used", value=lambda key: key.last_used_at),
+        Column(key="actions", hidden_label=gettext_lazy("Actions")),
     ),
 )
 SHOWN: Final = frozenset({"name", "state", "models", "rpm", "expires", "made", "used", "actions"})

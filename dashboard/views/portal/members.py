@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from dashboard import labels
@@ -47,12 +47,12 @@ TABLE: Final = Table(
     name="members",
     sort="-since",
     columns=(
-        Column(key="name", label=_lazy("Person"), order="called", value=lambda row: str(row.user)),
+        Column(key="name", label=gettext_lazy("Person"), order="called", value=lambda row: str(row.user)),
         Column(key="email", value=lambda row: row.user.email),
-        Column(key="role", label=_lazy("Role"), order="role", value=lambda row: row.role),
-        Column(key="source", label=_lazy("Role given"), order="source", value=lambda row: row.source),
-        Column(key="since", label=_lazy("Member since"), order="pk", value=lambda row: row.created_at),
-        Column(key="actions", hidden_label=_lazy("Actions")),
+        Column(key="role", label=gettext_lazy("Role"), order="role", value=lambda row: row.role),
+        Column(key="source", label=gettext_lazy("Role given"), order="source", value=lambda row: row.source),
+        Column(key="since", label=gettext_lazy("Member since"), order="pk", value=lambda row: row.created_at),
+        Column(key="actions", hidden_label=gettext_lazy("Actions")),
     ),
 )
 

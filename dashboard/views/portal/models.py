@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import gettext_lazy
 
 from dashboard.access import PortalAccess, portal_page
 from dashboard.filters import search_text
@@ -28,20 +28,23 @@ TABLE: Final = Table(
     name="models",
     sort="name",
     columns=(
-        Column(key="name", label=_lazy("Model"), order="name", value=lambda row: row.name),
-        Column(key="state", label=_lazy("Now"), order="ready", value=state_of),
-        Column(key="context", label=_lazy("Context"), numeric=True),
+        Column(key="name", label=gettext_lazy("Model"), order="name", value=lambda row: row.name),
+        Column(key="state", label=gettext_lazy("Now"), order="ready", value=state_of),
+        Column(key="context", label=gettext_lazy("Context"), numeric=True),
         Column(
-            key="input_price", label=_lazy("Input, a million"), numeric=True, value=lambda row: _price(row.input_micros)
+            key="input_price",
+            label=gettext_lazy("Input, a million"),
+            numeric=True,
+            value=lambda row: _price(row.input_micros),
         ),
         Column(
             key="output_price",
-            label=_lazy("Output, a million"),
+            label=gettext_lazy("Output, a million"),
             numeric=True,
             value=lambda row: _price(row.output_micros),
         ),
-        Column(key="access", label=_lazy("Yours")),
-        Column(key="actions", hidden_label=_lazy("Actions")),
+        Column(key="access", label=gettext_lazy("Yours")),
+        Column(key="actions", hidden_label=gettext_lazy("Actions")),
     ),
 )
 

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access import PortalAccess, portal_page
@@ -36,18 +36,24 @@ DELIVERIES: Final = Table(
     name="deliveries",
     sort="-sent",
     columns=(
-        Column(key="sent", label=_lazy("When"), order="pk", value=lambda row: row.created_at),
-        Column(key="kind", label=_lazy("Of what"), order="notice__kind", value=lambda row: row.notice.kind),
-        Column(key="state", label=_lazy("State"), order="state", value=lambda row: row.state),
-        Column(key="attempts", label=_lazy("Attempts"), order="attempts", numeric=True, value=lambda row: row.attempts),
-        Column(key="status", label=_lazy("Answer"), numeric=True, value=lambda row: row.last_status),
-        Column(key="error", label=_lazy("What went wrong"), value=lambda row: row.last_error),
+        Column(key="sent", label=gettext_lazy("When"), order="pk", value=lambda row: row.created_at),
+        Column(key="kind", label=gettext_lazy("Of what"), order="notice__kind", value=lambda row: row.notice.kind),
+        Column(key="state", label=gettext_lazy("State"), order="state", value=lambda row: row.state),
+        Column(
+            key="attempts",
+            label=gettext_lazy("Attempts"),
+            order="attempts",
+            numeric=True,
+            value=lambda row: row.attempts,
+        ),
+        Column(key="status", label=gettext_lazy("Answer"), numeric=True, value=lambda row: row.last_status),
+        Column(key="error", label=gettext_lazy("What went wrong"), value=lambda row: row.last_error),
     ),
 )
 _STATES: Final = {
-    DeliveryState.PENDING: _lazy("Under way"),
-    DeliveryState.DELIVERED: _lazy("Delivered"),
-    DeliveryState.FAILED: _lazy("Failed"),
+    DeliveryState.PENDING: gettext_lazy("Under way"),
+    DeliveryState.DELIVERED: gettext_lazy("Delivered"),
+    DeliveryState.FAILED: gettext_lazy("Failed"),
 }
 
 
