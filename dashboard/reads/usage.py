@@ -1,8 +1,9 @@
 """What the usage page shows, from rollups alone: sums by group and bucket, keys that used most, what was refused."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -149,6 +150,22 @@ def usage_rows(ask: UsageAsk, *, limit: int) -> list[dict[str, Any]]:
         only=ask.only,
         tail=f"ORDER BY bucket, {column} LIMIT {int(limit)}",
     )
+
+
+def usage_rows_by_bucket(ask: UsageAsk) -> Iterator[list[dict[str, Any]]]:
+    """All of the same, a bucket at a time: of thousands of keys one bucket has thousands of rows."""
+    column = GROUPS[ask.group]
+    for bucket, (since, until) in enumerate(pairwise([*ask.starts, ask.until])):
+        rows = sum_usage(
+            [ask.tenant.pk],
+            starts=[since],
+            until=until,
+            by=[column],
+            sums=_SUMS,
+            only=ask.only,
+            tail=f"ORDER BY {column}",
+        )
+        yield [row | {"bucket": bucket} for row in rows]
 
 
 def measured(row: Mapping[str, Any], measure: str) -> int:

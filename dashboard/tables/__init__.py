@@ -5,8 +5,9 @@ A page makes a `Table` once, reads a `Page` of it from a request, and writes the
 """
 
 from dashboard.tables.page import COUNT_LIMIT, Page, read_page
-from dashboard.tables.sheet import CSV_LIMIT, csv_response, is_csv, line_of, safe_cell
+from dashboard.tables.sheet import CSV_LIMIT, ask_worker, csv_response, is_csv, line_of, safe_cell
 from dashboard.tables.table import Column, Facet, Filtered, Option, Table
+from dashboard.tables.worker import sink_of_worker
 
 __all__ = [
     "COUNT_LIMIT",
@@ -17,9 +18,11 @@ __all__ = [
     "Option",
     "Page",
     "Table",
+    "ask_worker",
     "csv_response",
     "is_csv",
     "line_of",
     "read_page",
     "safe_cell",
+    "sink_of_worker",
 ]

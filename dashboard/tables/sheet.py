@@ -1,7 +1,7 @@
 """A table as CSV: all rows that the filters leave, in the order on the page."""
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -79,20 +79,26 @@ def csv_response(table: Table, request: HttpRequest, rows: "QuerySet[Any]") -> H
         sink(lines)
         return HttpResponse(status=200)
     if rows.order_by()[: CSV_LIMIT + 1].count() > CSV_LIMIT:
-        return _ask(table, request)
+        return ask_worker(table.name, request)
     response = HttpResponse(lines, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{table.name}.csv"'
     return response
 
 
-def _ask(table: Table, request: HttpRequest) -> HttpResponse:
+def ask_worker(name: str, request: HttpRequest, *, pinned: Mapping[str, str] | None = None) -> HttpResponse:
+    """The page of an export that a worker writes of the page that the request asks for.
+
+    `pinned`: what the address says otherwise than it did, so that later it means what it means now.
+    """
     if getattr(request, "viewing", None) is not None:  # asking would write, and the worker would look with other eyes
         raise PermissionDenied
     person = request.user
     assert isinstance(person, User)  # pages are for people who are logged in
     query = request.GET.copy()
-    for name in ("format", "after", "before", "count"):
-        query.pop(name, None)
+    for unasked in ("format", "after", "before", "count"):
+        query.pop(unasked, None)
+    for key, value in (pinned or {}).items():
+        query[key] = value
     if len(query.urlencode()) > LONGEST_QUERY:
         messages.error(request, _("This filter is too long for an export: shorten it."))
         return redirect(request.path)
@@ -101,7 +107,7 @@ def _ask(table: Table, request: HttpRequest) -> HttpResponse:
         export = ask_export(
             person,
             tenant_id=tenant.pk if tenant is not None else None,
-            table=table.name,
+            table=name,
             path=request.path,
             query=query.urlencode(),
             actor=user_actor(person.pk),

@@ -9,6 +9,8 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from dashboard.exporting import write_next_export
+from dashboard.models import Export
 from dashboard.reads.usage import UsageAsk, read_usage
 from tenants import services
 from tenants.actor import SYSTEM
@@ -124,6 +126,31 @@ def test_csv_has_every_group_of_every_bucket_and_no_formula(client: Client, acme
     assert {line["cost"] for line in lines} == {"1.50"}
     assert all(line["name"].startswith("'=cmd") for line in lines)
     assert sum(int(line["input_tokens"]) + int(line["output_tokens"]) for line in lines) == 80
+
+
+@pytest.mark.parametrize("group", ["key", "member", "model"])
+def test_a_csv_too_long_for_an_answer_is_written_whole_by_a_worker(
+    client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    now = timezone.now()
+    for number in range(3):
+        for days in (0, 2, 5):
+            key = make_key(acme, f"key-{number}-{days}", "ada" if number else "dev")
+            used(
+                key, at=now - timedelta(days=days), model=f"m{number}", requests=1 + days, tokens=8, cost_micros=number
+            )
+    address = f"/t/acme/usage/?range=30d&group={group}&q=key&zone=UTC&format=csv"
+    at_once = client.get(address).content.decode()
+    monkeypatch.setattr("dashboard.views.portal.usage.CSV_LIMIT", 2)
+    answer = client.get(address)
+    export = Export.objects.get()
+    assert answer["Location"] == f"/exports/{export.pk}/"
+    assert export.table == f"usage-by-{group}"
+    used(make_key(acme, "key-late"), at=now + timedelta(minutes=5), model="late", requests=1, tokens=8)
+    assert write_next_export() == 1
+    file = client.get(f"/exports/{export.pk}/file/").getvalue().decode()
+    assert file == at_once
+    assert len(file.splitlines()) == 1 + {"key": 9, "member": 6, "model": 9}[group]
 
 
 def test_keys_of_a_tenant_with_very_many_come_after_the_page(

@@ -1,6 +1,6 @@
 """Portal: what was used, from rollups. Whoever belongs to the tenant sees it, over its budget or not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -34,9 +34,10 @@ from dashboard.reads.usage import (
     read_key_lines,
     read_usage,
     usage_rows,
+    usage_rows_by_bucket,
 )
 from dashboard.request_filters import uuid_in
-from dashboard.tables import CSV_LIMIT, Facet, is_csv, line_of
+from dashboard.tables import CSV_LIMIT, Facet, ask_worker, is_csv, line_of, sink_of_worker
 from dashboard.tables.table import Filtered
 from tenants.models import ApiKey, User
 from tenants.policies.money import amount_of
@@ -63,7 +64,7 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     ask = _ask(request, access, span, now)
     with timezone.override(span.zone):
         if is_csv(request):
-            return _csv(ask)
+            return _csv(request, ask)
         if request.GET.get("part") == "keys" and HtmxDetails(request):
             lines, more = read_key_lines(ask)
             context = {"access": access, **_key_lines(ask, lines, more)}
@@ -176,36 +177,48 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _csv(ask: UsageAsk) -> HttpResponse:
+def _csv(request: HttpRequest, ask: UsageAsk) -> HttpResponse:
     """Sums by bucket and group, as the chart groups them; all groups, not the largest alone.
 
-    Written at once: what is written while it is sent knows neither the page's zone nor its language.
+    Written at once: what is written while it is sent does not know the page's zone. What is too long for that a worker
+    writes, a bucket at a time.
     """
+    sink = sink_of_worker()
+    if sink is not None:
+        sink(_lines(ask, usage_rows_by_bucket(ask)))
+        return HttpResponse(status=200)
     rows = usage_rows(ask, limit=CSV_LIMIT + 1)
-    response = HttpResponse("".join(_lines(ask, rows)), content_type="text/csv; charset=utf-8")
+    if len(rows) > CSV_LIMIT:  # a range up to now would be a later one once it is written
+        pinned = {"from": ask.starts[0].isoformat(), "to": ask.until.isoformat()}
+        return ask_worker(f"usage-by-{ask.group}", request, pinned=pinned)
+    response = HttpResponse("".join(_lines(ask, [rows])), content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{ask.tenant.slug}-usage-by-{ask.group}.csv"'
     return response
 
 
-def _lines(ask: UsageAsk, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _lines(ask: UsageAsk, pieces: Iterable[Sequence[dict[str, Any]]]) -> Iterator[str]:
     yield line_of(_COLUMNS)
     column = GROUPS[ask.group]
-    wanted = {row[column] for row in rows} - {None}
     names: dict[Any, str] = {}
+    for rows in pieces:
+        names |= _names(ask, {row[column] for row in rows} - names.keys() - {None})
+        for row in rows:
+            value = row[column]
+            yield line_of(
+                [
+                    ask.starts[row["bucket"]],
+                    value if ask.group == "model" else names.get(value, ""),
+                    "" if ask.group == "model" or value is None else str(value),
+                    *(row[name] for name in _COLUMNS[3:8]),
+                    amount_of(row["cost_micros"]),
+                ]
+            )
+
+
+def _names(ask: UsageAsk, wanted: set[Any]) -> dict[Any, str]:
+    """Of keys or members; of what there is no more there is none."""
     if ask.group == "key":
-        names = {pk: key.name for pk, key in ApiKey.objects.in_bulk(wanted).items()}
-    elif ask.group == "member":
-        names = {pk: str(person) for pk, person in User.objects.in_bulk(wanted).items()}
-    for row in rows[:CSV_LIMIT]:
-        value = row[column]
-        yield line_of(
-            [
-                ask.starts[row["bucket"]],
-                value if ask.group == "model" else names.get(value, ""),
-                "" if ask.group == "model" or value is None else str(value),
-                *(row[name] for name in _COLUMNS[3:8]),
-                amount_of(row["cost_micros"]),
-            ]
-        )
-    if len(rows) > CSV_LIMIT:
-        yield line_of([_("There is more: choose a shorter range or a filter.")])
+        return dict(ApiKey.objects.filter(pk__in=wanted).values_list("pk", "name")) if wanted else {}
+    if ask.group == "member":
+        return {pk: str(person) for pk, person in User.objects.in_bulk(wanted).items()}
+    return {}
