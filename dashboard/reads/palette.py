@@ -12,6 +12,8 @@ from dashboard.selectors import list_portal_models
 from gpupool.models import Instance, InstanceState, Model, Node
 from tenants.models import ApiKey, Tenant
 
+ENDING: Final = 4
+"""Characters of a secret that are shown."""
 EACH: Final = 6
 """Most of one kind; who seeks further finds the kind's own list among the pages."""
 
@@ -92,7 +94,11 @@ def _instances(words: str) -> list[Found]:
 
 
 def _keys(words: str, tenant: Tenant | None = None) -> list[Found]:
-    rows = ApiKey.objects.filter(Q(name__icontains=words) | Q(last_four=words[-4:])).select_related("tenant")
+    """By a name, or by the end of a secret: alone, or as it is shown behind its dots."""
+    ending = words.replace("...", "…").rpartition("…")[2]
+    named = Q(name__icontains=words)
+    rows = ApiKey.objects.filter(named | Q(last_four=ending) if len(ending) == ENDING else named)
+    rows = rows.select_related("tenant")
     if tenant is not None:
         rows = rows.filter(tenant=tenant)
     return _found(

@@ -11,6 +11,8 @@ const status = dialog?.querySelector("footer");
 let timer = 0;
 let asked = 0;
 let chosen = -1;
+let stale = false; // what is listed is not the answer to what stands in the field
+let hasty = false; // Enter came before the answer: it goes once that is there
 
 function options() {
   return [...list.querySelectorAll('[role="option"]')];
@@ -70,10 +72,14 @@ function show(found) {
   });
   status.textContent = found.length ? words.palette_keys : words.nothing_found;
   if (found.length) choose(0);
+  stale = false;
+  if (hasty) follow(options()[chosen]);
+  hasty = false;
 }
 
 async function ask() {
   const turn = ++asked;
+  clearTimeout(timer);
   try {
     const answer = await fetch(`${dialog.dataset.address}?q=${encodeURIComponent(input.value.trim())}`);
     if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
@@ -81,6 +87,7 @@ async function ask() {
     if (turn === asked) show(found);
   } catch {
     if (turn === asked) {
+      hasty = false;
       list.replaceChildren();
       status.textContent = words.failed;
     }
@@ -91,7 +98,17 @@ function open() {
   if (dialog.open || document.querySelector("dialog[open]")) return;
   dialog.showModal();
   input.value = "";
+  list.replaceChildren(); // of what was sought before
+  stale = true;
   ask();
+}
+
+function enter() {
+  if (!stale) follow(options()[chosen]);
+  else if (!hasty) {
+    hasty = true;
+    ask();
+  }
 }
 
 function follow(line) {
@@ -112,13 +129,21 @@ if (dialog) {
   });
   document.querySelector("[data-palette]")?.addEventListener("click", open);
   input.addEventListener("input", () => {
+    stale = true;
+    hasty = false;
     clearTimeout(timer);
     timer = setTimeout(ask, WAIT_MS);
   });
+  dialog.addEventListener("close", () => {
+    clearTimeout(timer);
+    asked += 1; // an answer on its way is to nobody's question
+    hasty = false;
+  });
   input.addEventListener("keydown", (event) => {
+    if (event.isComposing) return; // Enter and arrows choose among an input method's characters then
     if (event.key === "ArrowDown") choose(chosen + 1);
     else if (event.key === "ArrowUp") choose(chosen - 1);
-    else if (event.key === "Enter") follow(options()[chosen]);
+    else if (event.key === "Enter") enter();
     else return;
     event.preventDefault();
   });

@@ -59,3 +59,21 @@ def test_a_filter_is_kept_under_a_name_and_found_again(open_page: OpenPage, shoo
     page.get_by_text("Views", exact=True).click()
     page.get_by_role("button", name="Delete the view “Ours”").click()
     page.get_by_text("The view “Ours” is deleted.").wait_for()
+
+
+def test_enter_before_the_answer_goes_where_the_answer_leads_and_the_readers_own_zone_is_offered(
+    open_page: OpenPage,
+) -> None:
+    page = open_page()
+    log_in(page, "olga", then="/console/overview/")
+    page.keyboard.press("Control+k")
+    page.get_by_role("option").first.wait_for()
+    page.keyboard.insert_text("audit")
+    page.keyboard.press("Enter")  # the pages of before are listed still
+    page.wait_for_url("**/console/audit/")
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    page.goto("/console/audit/?q=x&range=7d")
+    page.get_by_role("link", name="Asia/Tokyo").click()
+    page.wait_for_url("**/console/audit/?q=x&range=7d&zone=Asia%2FTokyo")
+    page.get_by_text("times in Asia/Tokyo").first.wait_for()

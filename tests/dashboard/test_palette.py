@@ -1,6 +1,7 @@
 """The command palette: pages and things by name, within what the asker may see."""
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.test import Client
@@ -8,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import TenantRole, User
+from tenants.models import ApiKey, Tenant, TenantRole, User
 from tests.dashboard.people import person, pool, tenant
 
 pytestmark = pytest.mark.django_db
@@ -21,10 +22,8 @@ def found(client: Client, path: str) -> list[dict[str, Any]]:
     return lines
 
 
-def key(of: str, name: str) -> None:
-    from tenants.models import Tenant
-
-    services.create_api_key(Tenant.objects.get(slug=of), name=name, actor=SYSTEM)
+def key(of: str, name: str) -> ApiKey:
+    return services.create_api_key(Tenant.objects.get(slug=of), name=name, actor=SYSTEM).key
 
 
 def test_the_console_finds_pages_tenants_models_nodes_and_keys(operator: Client) -> None:
@@ -51,6 +50,14 @@ def test_a_member_finds_what_is_their_tenants_and_nothing_else(client: Client) -
     assert found(client, "/t/acme/palette/?q=node-1") == []
     assert client.get("/t/bolt/palette/?q=mine").status_code == 404
     assert client.get("/console/palette/?q=mine").status_code == 403
+
+
+def test_a_key_is_found_by_its_end_and_not_by_a_word_that_ends_so(operator: Client) -> None:
+    tenant("acme")
+    made = key("acme", "batch")
+    for words in (made.last_four, made.masked, f"...{made.last_four}"):
+        assert [line["label"] for line in found(operator, f"/console/palette/?q={quote(words)}")] == ["batch"]
+    assert found(operator, f"/console/palette/?q=produc{made.last_four}") == []
 
 
 def test_what_makes_no_sense_finds_nothing(operator: Client) -> None:
