@@ -16,6 +16,7 @@ class Fuse:
 
     pid: int
     device: str
+    index: int | None  # of a GPU, as the wall names it; None: it has none, or is the host's processor
     name: str
     instance_id: UUID | None
     current_bytes: int | None
@@ -54,6 +55,7 @@ def _fuse(
     return Fuse(
         pid=int(process["pid"]),
         device=device.traceable_id or device.stable_id,
+        index=None if device.kind == "cpu" else device.index,
         name=str(process.get("name", "")) if instance is None else instance.version.model.name,
         instance_id=None if instance is None else instance.pk,
         current_bytes=process.get("memory_bytes"),

@@ -93,9 +93,10 @@ def test_processes_of_a_node_stand_under_the_wall(reader: Client, django_assert_
     with django_assert_max_num_queries(9):
         text = reader.get(f"{CONSOLE}processes/{made.device.node_id}/").content.decode()
     assert "<html" not in text
-    row = re.sub(r"<[^>]+>|\s+", " ", text[text.index("<tbody") :])
-    assert re.search(r"qwen3-8b\s+4711\s+GPU-1\s+20\.0 GiB\s+22\.0 GiB\s+24\.0 GiB\s+83\.3 %\s+Watched", row), row
-    assert re.search(r"Xorg\s+99\s.*not of the pool", row), row
+    row = re.sub(r"(<[^>]+>|\s)+", " ", text[text.index("<tbody") :])
+    assert re.search(r"qwen3-8b 4711 GPU 0 GPU-1 20\.0 GiB 22\.0 GiB 24\.0 GiB 83\.3 % Watched", row), row
+    assert re.search(r"Xorg 99 GPU 0 GPU-1 1\.0 GiB unknown – – not of the pool", row), row
+    assert f'href="/console/instances/{made.instance.pk}/"' in text
 
 
 def test_processes_of_no_node(reader: Client) -> None:
