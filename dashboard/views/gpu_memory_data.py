@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Final, ParamSpec
 from uuid import UUID
 
 import msgspec
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -109,7 +109,7 @@ def _table(request: HttpRequest, tenant: Tenant | None) -> HttpResponseBase:
         return _refused(_("There is no such node."))
     rows = (row for row in table_of(tree) if device_id is None or row.device_id == device_id)
     if is_csv(request):
-        answer = StreamingHttpResponse(_lines(rows), content_type="text/csv; charset=utf-8")
+        answer = HttpResponse("".join(_lines(rows)), content_type="text/csv; charset=utf-8")
         answer["Content-Disposition"] = 'attachment; filename="gpu-memory.csv"'
         return answer
     told = {

@@ -155,7 +155,7 @@ def test_search_and_pointer_leave_bright_what_belongs_together(
     open_page: OpenPage, shoot: Shoot, fleet: MovingFleet
 ) -> None:
     page = open_page()
-    opened(page, fleet)
+    double = opened(page, fleet)
     bright = (
         "[...gatehouseFlame.now.tree.kind].filter((kind, at) => kind === 3 && !gatehouseFlame.wall.dimmed[at]).length"
     )
@@ -179,7 +179,10 @@ def test_search_and_pointer_leave_bright_what_belongs_together(
     )
     page.mouse.move(x, y)
     page.locator(".flame-tip").wait_for()
-    assert slug in page.locator(".flame-tip").inner_text()
+    before = page.locator(".flame-tip").inner_text()
+    assert slug in before
+    double.tick(30)
+    wait_until(lambda: page.locator(".flame-tip").inner_text() != before, "a pointer that rests sees old figures")
     wait_until(lambda: told(page, "wall.dimmed") is not None, "the pointer highlights nothing")
     assert page.evaluate(bright) == sum(node[3] == slug for node in tenants)
 
@@ -198,7 +201,7 @@ def mends_a_lost_frame(page: "Page", double: WallDouble) -> None:
 def test_a_quarter_of_an_hour_back_and_live_again_and_a_moment_that_is_gone(
     open_page: OpenPage, shoot: Shoot, fleet: MovingFleet
 ) -> None:
-    page = open_page(theme="dark")
+    page = open_page(theme="dark", refusals=True)
     opened(page, fleet)
     slider = page.get_by_label("Moment of the last 15 minutes")
     slider.fill("-300")
@@ -218,6 +221,11 @@ def test_a_quarter_of_an_hour_back_and_live_again_and_a_moment_that_is_gone(
     page.route("**/gpu-memory/frame/**", lambda route: route.fulfill(status=422, json={"detail": "Frames are gone."}))
     page.get_by_label("Moment of the last 15 minutes").fill("-600")
     page.get_by_role("alert").get_by_text("Frames are gone.").wait_for()
+    # Whoever looks at the past hears nothing on the channel: that they may look no more is said by the next answer.
+    page.route("**/gpu-memory/frame/**", lambda route: route.fulfill(status=403, content_type="text/html", body="no"))
+    page.get_by_label("Moment of the last 15 minutes").fill("-500")
+    wait_for_pill(page, "denied")
+    assert page.locator("[data-part=stage]").is_hidden()
 
 
 def test_a_lost_frame_is_mended_and_the_wall_is_a_picture_a_drawing_and_figures(

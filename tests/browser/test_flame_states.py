@@ -41,6 +41,8 @@ def test_empty_then_filled_then_stale_then_denied(
     # The device comes before what is claimed of it, and a frame may fall between.
     reserved = page.locator("[data-figure=reserved] .value")
     wait_until(lambda: reserved.inner_text().split() == ["24.0", "/", "80.0", "GiB"], "the claim is shown")
+    assert "20 GiB in use" in page.locator("[data-figure=reserved] .under").inner_text()
+    page.get_by_role("heading", name="Memory guard").wait_for()  # of the only node
     assert page.locator("strong", has_text="No engine tells of its KV cache").is_visible()
     assert page.get_by_text("Simulated", exact=True).is_hidden()
     Lease.objects.filter(device=made.device).update(memory_bytes=40 << 30)

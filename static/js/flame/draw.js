@@ -7,6 +7,12 @@ const PADDING = 5;
 const LEAST_LABEL = 24;
 const DIMMED = 0.2;
 const MOST_TEXTS = 20000;
+const MOST_HIGH = 32000;
+const MOST_PIXELS = 100e6;
+
+// Pixels to each CSS pixel of a canvas, as many as wanted or as it can have.
+export const scaleFor = (width, height, wanted) =>
+  Math.min(wanted, MOST_HIGH / height, Math.sqrt(MOST_PIXELS / height / width));
 
 // Texts cut to a width, each measured once a font.
 class Fitter {

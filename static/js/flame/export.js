@@ -1,6 +1,6 @@
 // The wall as it is shown, with title, labels, axis and legend, as PNG or SVG; its figures as CSV.
 import { ticks } from "./axes.js";
-import { Painter } from "./draw.js";
+import { Painter, scaleFor } from "./draw.js";
 import { SvgContext } from "./svg.js";
 import { GPU, INSTANCE, KINDS, NODE, SEGMENT, SEGMENTS, TENANT } from "./tree.js";
 import { nameOf } from "./tooltip.js";
@@ -8,7 +8,28 @@ import { localTime, said } from "./words.js";
 
 const HEAD = 58;
 const FOOT = 34;
+const LINE = 18;
+const SIDE = 18;
 const PNG_SCALE = 2;
+
+// Where the legend's entries stand, in as many lines as the width asks for.
+function placed(legend, width, font) {
+  const ruler = new OffscreenCanvas(1, 1).getContext("2d");
+  ruler.font = `500 11px ${font}`;
+  let x = SIDE;
+  let line = 0;
+  return legend.map(({ name, amount, style }) => {
+    const words = `${name} ${amount}`;
+    const wide = 16 + ruler.measureText(words).width;
+    if (x > SIDE && x + wide > width) {
+      x = SIDE;
+      line += 1;
+    }
+    const place = { words, style, x, line };
+    x += wide + 14;
+    return place;
+  });
+}
 
 // The picture's size in CSS pixels, and what draws it on a context of that size.
 function picture(wall, { title, note, legend }, makePainter) {
@@ -16,8 +37,10 @@ function picture(wall, { title, note, legend }, makePainter) {
   const { plan } = scene;
   const { left, right } = wall.margins;
   const width = Math.ceil(left + scene.width + right);
-  const height = Math.ceil(HEAD + plan.height + FOOT);
   const { palette } = wall;
+  const entries = placed(legend, width - SIDE, palette.font);
+  const head = HEAD + LINE * (entries.at(-1)?.line ?? 0);
+  const height = Math.ceil(head + plan.height + FOOT);
   const draw = (context) => {
     context.fillStyle = palette.surface;
     context.fillRect(0, 0, width, height);
@@ -30,20 +53,19 @@ function picture(wall, { title, note, legend }, makePainter) {
       context.textAlign = "left";
       return context.measureText(words).width;
     };
-    const titled = text(title, 18, 20, { size: 14, weight: 650, colour: palette.text });
-    text(note, 18 + titled + 12, 20);
-    let x = 18;
-    for (const { name, amount, style } of legend) {
-      const words = `${name} ${amount}`;
+    const titled = text(title, SIDE, 20, { size: 14, weight: 650, colour: palette.text });
+    text(note, SIDE + titled + 12, 20);
+    for (const { words, style, x, line } of entries) {
       context.fillStyle = style.line && context.hatch ? context.hatch(style.base, style.line) : style.line || style.base;
-      context.fillRect(x, 38, 10, 10);
-      x += 16 + text(words, x + 15, 43.5, { size: 11, colour: palette.text }) + 14;
+      context.fillRect(x, 38 + LINE * line, 10, 10);
+      text(words, x + 15, 43.5 + LINE * line, { size: 11, colour: palette.text });
     }
-    context.translate(left, HEAD);
+    context.translate(left, head);
     const painter = makePainter(context);
-    for (const band of plan.bands) {
-      painter.band(scene, band);
-      if (plan.banded) text(plan.tree.short[band.root], -8, band.top + plan.bandHeight / 2, { weight: 600, colour: palette.text, align: "right" });
+    for (const band of plan.bands) painter.band(scene, band);
+    // Once all bands are painted: the painter takes the context's font for the one that it set last.
+    for (const band of plan.banded ? plan.bands : []) {
+      text(plan.tree.short[band.root], -8, band.top + plan.bandHeight / 2, { weight: 600, colour: palette.text, align: "right" });
     }
     const marks = ticks(scene.from, scene.to, scene.width);
     marks.values.forEach((value, at) => {
@@ -61,10 +83,12 @@ export function asSvg(wall, words) {
 }
 
 export async function asPng(wall, words) {
-  const { width, height, draw } = picture(wall, words, (context) => new NoClear(context, wall.palette, PNG_SCALE));
-  const canvas = new OffscreenCanvas(width * PNG_SCALE, height * PNG_SCALE);
+  let scale = PNG_SCALE;
+  const { width, height, draw } = picture(wall, words, (context) => new NoClear(context, wall.palette, scale));
+  scale = scaleFor(width, height, PNG_SCALE); // a canvas that is too large comes to nothing
+  const canvas = new OffscreenCanvas(Math.floor(width * scale), Math.floor(height * scale));
   const context = canvas.getContext("2d");
-  context.scale(PNG_SCALE, PNG_SCALE);
+  context.scale(scale, scale);
   draw(context);
   return canvas.convertToBlob({ type: "image/png" });
 }

@@ -46,6 +46,8 @@ export function summarise(tree) {
     kvUsed: totals[KV_USED],
     kv: totals[KV_USED] + totals[KV_FREE],
     weights: totals[WEIGHTS],
+    used: null,
+    untold: 0,
     schedulable: null,
     hole: 0,
     holeAt: -1,
@@ -55,6 +57,9 @@ export function summarise(tree) {
   };
   const fullest = new Map(); // by instance: on several GPUs it is still one, as tight as the tightest of them
   for (const gpu of devices) {
+    const used = tree.inUse(gpu);
+    if (used === null) found.untold += 1;
+    else found.used = (found.used ?? 0) + used;
     const { schedulable } = tree.extra[gpu];
     if (schedulable !== null && schedulable !== undefined) {
       found.schedulable = (found.schedulable ?? 0) + schedulable;
@@ -111,7 +116,11 @@ export class Figures {
 
   show(tree, found) {
     const share = (part, whole) => (whole > 0 ? part / whole : 0);
-    this.#fill("reserved", found.reserved, found.size, percent(share(found.reserved, found.size)), share(found.reserved, found.size));
+    const reserved = share(found.reserved, found.size);
+    // Reserved, used and schedulable are three numbers: what is claimed may be idle, and what is in use unclaimed.
+    const use = found.used === null ? "no_use" : found.untold ? "in_use_at_least" : "in_use_now";
+    const besides = say(use, { size: memory(found.used ?? 0) });
+    this.#fill("reserved", found.reserved, found.size, `${percent(reserved)} · ${besides}`, reserved);
     const kvShare = share(found.kvUsed, found.kv);
     this.#fill("kv", found.kv > 0 ? found.kvUsed : null, found.kv > 0 ? found.kv : null, found.kv > 0 ? say("of_kv", { share: percent(kvShare) }) : say("no_kv"), kvShare);
     // Instances without any weights: engines and manifests that do not tell.

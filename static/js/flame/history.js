@@ -1,4 +1,5 @@
 // One GPU's memory over time, as stacked areas; the same figures as a table below.
+import { ask, Denied } from "./ask.js";
 import { SEGMENTS } from "./tree.js";
 import { clock, localTime, memory, say, segmentWord } from "./words.js";
 
@@ -8,9 +9,10 @@ const TABLE_ROWS = 60;
 const STACK = ["weights", "lora", "activations", "kv_used", "other", "reserved", "kv_free", "unused", "unknown", "free"];
 
 export class History {
-  constructor(card, address) {
+  constructor(card, address, { onDenied }) {
     this.card = card;
     this.address = address;
+    this.onDenied = onDenied;
     this.chart = card.querySelector(".flame-history");
     this.title = card.querySelector("h2");
     this.blank = card.querySelector("[data-no-history]");
@@ -73,7 +75,7 @@ export class History {
     const turn = ++this.asked;
     try {
       const asked = new URLSearchParams({ device: this.device, range: this.range });
-      const answer = await fetch(`${this.address}?${asked}`, { headers: { Accept: "application/json" } });
+      const answer = await ask(`${this.address}?${asked}`);
       if (turn !== this.asked) return;
       if (!answer.ok) throw new Error(answer.headers.get("X-Request-ID") ?? String(answer.status));
       const told = await answer.json();
@@ -81,7 +83,8 @@ export class History {
       this.told = told;
       this.#show("");
     } catch (error) {
-      if (turn !== this.asked) return;
+      if (error instanceof Denied) this.onDenied();
+      if (turn !== this.asked || error instanceof Denied) return;
       this.told = null;
       this.#show(say("history_failed", { why: error.message }));
     }

@@ -42,13 +42,15 @@ const legend = new Legend(part("legend"), (key) => setDims(key === null ? null :
 const tightest = new Tightest(part("tightest"), (key) => goTo(key));
 const crumbs = new Crumbs(part("crumbs"), (key) => goTo(key, { preventScroll: true }));
 const table = new TreeTable(part("table"));
-const history = new History(part("history"), page.dataset.history);
-const processes = new Processes(part("processes"), page.dataset.processes ?? "");
+const onDenied = () => deny();
+const history = new History(part("history"), page.dataset.history, { onDenied });
+const processes = new Processes(part("processes"), page.dataset.processes ?? "", { onDenied });
 const scrub = new Scrub(part("scrub"), page.dataset.frame, {
   onFrame: (tree) => showTree(tree),
   onLive: () => backToLive(),
   onTrouble: (text) => trouble(text),
   onMove: (at, { settled = false } = {}) => goBack(at, { load: settled }),
+  onDenied,
 });
 const feed = new Feed(page.dataset.scope, {
   stats,
@@ -75,6 +77,7 @@ function showTree(tree) {
   dress();
   if (held) wall.focused = found(tree, held);
   arrange({ keepZoom: true });
+  wall.repoint();
   showAmounts();
   redescribe();
   showMoment();
@@ -83,6 +86,7 @@ function showTree(tree) {
 function showValues(tree) {
   now.plan.place();
   wall.follow();
+  wall.repoint();
   showAmounts();
   redescribe();
   showMoment();
@@ -113,7 +117,7 @@ function showMoment() {
 
 function showChannel(value, why = "") {
   now.channel = value;
-  const shown = paused || state.at ? "paused" : value;
+  const shown = value !== "denied" && (paused || state.at) ? "paused" : value;
   showState(pill, shown, null, why);
   if (shown === "live") pill.textContent = `${words.live} · ${say("every_second")}`;
   part("denied").hidden = value !== "denied";
@@ -122,8 +126,16 @@ function showChannel(value, why = "") {
   if (now.tree) showMoment();
 }
 
+// What is on the screen may no longer be seen, though the channel, which would say so, is not listened to.
+function deny() {
+  if (now.channel === "denied") return;
+  feed.stop();
+  showChannel("denied");
+}
+
 function trouble(text) {
   part("trouble").hidden = !text;
+  part("loading").hidden = Boolean(now.tree || text); // nothing is on its way after that
   part("trouble").querySelector("p").textContent = text;
 }
 
@@ -259,7 +271,8 @@ function arrange({ keepZoom }) {
   crumbs.show(tree, scope);
   const gpu = deviceOf(tree, scope, history.device, GPU);
   if (gpu >= 0) history.follow(tree.ids[gpu], where(tree, gpu));
-  const node = tree.ancestor(scope, NODE);
+  const nodes = tree.children(0);
+  const node = nodes.length === 1 ? nodes[0] : tree.ancestor(scope, NODE);
   processes.follow(node < 0 ? "" : tree.ids[node]);
 }
 
@@ -289,6 +302,7 @@ listen(stage, {
   focus(place) {
     if (place < 0) return;
     wall.focused = place;
+    wall.pointer = null; // the tooltip is the focus's
     wall.outline();
     describe(place);
     wall.reveal(place);

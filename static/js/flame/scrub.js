@@ -1,4 +1,5 @@
 // Back through the last fifteen minutes: a slider over frames that the server keeps, five seconds apart.
+import { ask, Denied } from "./ask.js";
 import { Tree } from "./tree.js";
 import { clock, say } from "./words.js";
 
@@ -8,14 +9,15 @@ const SETTLE_MS = 120;
 const AGE_MS = 5000;
 
 export class Scrub {
-  // `onFrame(tree)`, `onLive()`, `onTrouble(sentence or "")`, `onMove(at, {settled})`.
-  constructor(slider, address, { onFrame, onLive, onTrouble, onMove }) {
+  // `onFrame(tree)`, `onLive()`, `onTrouble(sentence or "")`, `onMove(at, {settled})`, `onDenied()`.
+  constructor(slider, address, { onFrame, onLive, onTrouble, onMove, onDenied }) {
     this.slider = slider;
     this.address = address;
     this.onFrame = onFrame;
     this.onLive = onLive;
     this.onTrouble = onTrouble;
     this.onMove = onMove;
+    this.onDenied = onDenied;
     this.asked = 0;
     this.timer = 0;
     this.at = 0; // the moment that is shown, 0 for now; the slider moves away from it while time passes
@@ -65,7 +67,7 @@ export class Scrub {
   async load(at) {
     const turn = ++this.asked;
     try {
-      const answer = await fetch(`${this.address}?at=${at}`, { headers: { Accept: "application/json" } });
+      const answer = await ask(`${this.address}?at=${at}`);
       if (turn !== this.asked) return;
       if (answer.status >= 400 && answer.status < 500) {
         const why = await answer.json().then((told) => told.detail, () => "");
@@ -78,7 +80,8 @@ export class Scrub {
       this.onTrouble("");
       this.onFrame(tree, at);
     } catch (error) {
-      if (turn === this.asked) this.onTrouble(say("frame_failed", { why: error.message }));
+      if (error instanceof Denied) this.onDenied();
+      else if (turn === this.asked) this.onTrouble(say("frame_failed", { why: error.message }));
     }
   }
 }

@@ -1,13 +1,11 @@
 // The stage: a canvas of rectangles below plotly's axes, and a second one for outlines, so that pointing draws little.
 import { Axes } from "./axes.js";
-import { elided, Painter } from "./draw.js";
+import { elided, Painter, scaleFor } from "./draw.js";
 import { Plan } from "./layout.js";
 import { CLUSTER, NODE } from "./tree.js";
 
 const CLICK_PIXELS = 4;
 const NARROW = 560;
-const MOST_HIGH = 32000;
-const MOST_PIXELS = 100e6;
 const AXES_DRIFT = 0.002; // of the widest band, which axes may be behind
 
 export class Wall {
@@ -25,6 +23,7 @@ export class Wall {
     this.dimmed = null;
     this.hovered = -1;
     this.focused = -1;
+    this.pointer = null; // where it was last, while it is on the stage
     this.range = null;
     this.late = new Set(); // bands that are to be drawn when they come into sight
     this.frames = new Map(); // by kind of work: the next animation frame that does it
@@ -63,7 +62,7 @@ export class Wall {
     this.width = Math.max(60, wide - margins.left - margins.right);
     this.stage.style.height = `${margins.top + plan.height + margins.bottom}px`;
     // A canvas that is too large stays blank: a thousand bands are drawn less finely than eight.
-    this.scale = Math.min(3, devicePixelRatio || 1, MOST_HIGH / plan.height, Math.sqrt(MOST_PIXELS / plan.height / this.width));
+    this.scale = scaleFor(this.width, plan.height, Math.min(3, devicePixelRatio || 1));
     this.drawnWidest = plan.widest;
     this.ratio = devicePixelRatio;
     this.#prepare();
@@ -260,6 +259,7 @@ export class Wall {
   }
 
   #point(event) {
+    this.pointer = event;
     const place = event.buttons ? -1 : this.#under(event);
     const kind = place < 0 ? CLUSTER : this.plan.tree.kind[place];
     this.stage.classList.toggle("at-label", kind === NODE);
@@ -270,7 +270,13 @@ export class Wall {
     this.on.point(place, event);
   }
 
+  // Other figures or another tree below a pointer that stands still.
+  repoint() {
+    if (this.pointer) this.#point(this.pointer);
+  }
+
   #leave() {
+    this.pointer = null;
     this.hovered = -1;
     this.outline();
     this.on.point(-1, null);
