@@ -27,7 +27,7 @@ APIS: Final = (
 _TTFT_CHOICES: Final = (200, 500, 1_000, 2_000, 5_000)
 _LONGEST_MS: Final = 86_400_000.0
 _KEPT: Final = (
-    *("range", "from", "to", "zone", "version", "instance", "status", "code"),
+    *("range", "from", "to", "zone", "tier", "version", "instance", "status", "code"),
     *("min_tpot_ms", "min_queue_ms", "min_duration_ms"),
 )
 """What the filter bar has no choice for, and a link may set."""
@@ -50,6 +50,16 @@ def uuid_in(request: HttpRequest, name: str) -> UUID | None:
         return UUID(request.GET.get(name, ""))
     except ValueError:
         return None
+
+
+def tier_in(request: HttpRequest) -> str:
+    """The SLA tier in the address; "" where there is none of that name."""
+    tier = request.GET.get("tier", "")
+    return tier if tier in labels.SLA_TIERS else ""
+
+
+def tier_chip(tier: str) -> str:
+    return _("Tenants of tier %(tier)s") % {"tier": labels.SLA_TIERS[tier]}
 
 
 def _least(request: HttpRequest, name: str) -> float | None:
@@ -83,6 +93,7 @@ def read_asked(
         since=span.since,
         until=span.until,
         tenant_id=tenant.pk if tenant else None,
+        tier="" if portal else tier_in(request),
         key_id=uuid_in(request, "key"),
         model=model,
         version_id=uuid_in(request, "version"),
@@ -182,6 +193,8 @@ def _outcomes(whole: LatencySums | None) -> list[tuple[str, str | Promise]]:
 def _chips(wanted: Wanted) -> list[tuple[str, str]]:
     """(words, name in the address) of what only a link has set."""
     found = []
+    if wanted.tier:
+        found.append((tier_chip(wanted.tier), "tier"))
     if wanted.min_tpot_ms is not None:
         found.append((_("Over %(ms)g ms a token") % {"ms": wanted.min_tpot_ms}, "min_tpot_ms"))
     if wanted.min_queue_ms is not None:

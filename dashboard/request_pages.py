@@ -14,7 +14,7 @@ from dashboard import labels
 from dashboard.filters import row_before
 from dashboard.ranges import TimeRange, read_range
 from dashboard.reads.requests import lines_of, longest_ms, stages_of, tpot_ms, version_name
-from dashboard.request_filters import Asked, read_asked, total_of, uuid_in
+from dashboard.request_filters import Asked, read_asked, tier_chip, tier_in, total_of, uuid_in
 from dashboard.request_side import Side
 from dashboard.tables import Column, Table, csv_response, is_csv
 from tenants.models import ApiKey, Tenant, UsageRecord
@@ -68,14 +68,20 @@ def _span(request: HttpRequest, side: Side, now: datetime) -> TimeRange:
     return read_range(request, now=now, home_zone=zone, choices=CHOICES, default="1h")
 
 
-def log_page(request: HttpRequest, side: Side) -> HttpResponse:
-    """The log. A search for an id leads to the request where there is one."""
-    now = timezone.now()
-    span = _span(request, side, now)
+def _tenant_asked(request: HttpRequest, side: Side) -> Tenant | None:
+    """Whose requests are asked for. Raises Http404 where there is no such tenant."""
     slug = request.GET.get("tenant", "").replace("\x00", "")
     tenant = side.tenant or Tenant.objects.filter(slug=slug).first()
     if slug and tenant is None:
         raise Http404  # all tenants' requests are not what was asked for
+    return tenant
+
+
+def log_page(request: HttpRequest, side: Side) -> HttpResponse:
+    """The log. A search for an id leads to the request where there is one."""
+    now = timezone.now()
+    span = _span(request, side, now)
+    tenant = _tenant_asked(request, side)
     sums = latency_by_model(
         since=span.since, until=span.until, tenant_id=tenant.pk if tenant else None, of=("ttft", "tpot", "queue")
     )
@@ -125,7 +131,8 @@ def log_page(request: HttpRequest, side: Side) -> HttpResponse:
             "whole": whole,
             "figures": {} if whole is None else {of: _figures(whole, of) for of in ("ttft", "tpot", "queue")},
             "names_of_stages": list(labels.STAGES),
-            "tail": _tail(side, asked, tenant) if first and span.name else None,
+            # Who is of a tier is known to the database alone, not to what comes live.
+            "tail": _tail(side, asked, tenant) if first and span.name and not asked.wanted.tier else None,
         }
         return render(request, "requests/log.html", context)
 
@@ -252,11 +259,25 @@ def stages_page(request: HttpRequest, side: Side) -> HttpResponse:
 
 
 def refused_page(request: HttpRequest, side: Side) -> HttpResponse:
-    """What was refused before it was forwarded, by reason."""
+    """What was refused before it was forwarded, by reason; of what the address names, if it does."""
     now = timezone.now()
-    span = _span(request, side, now)
-    tenant_id = side.tenant.pk if side.tenant else None
-    reasons = refusals_by_reason(since=span.since, until=span.until, tenant_id=tenant_id, most=200)
+    span, tenant = _span(request, side, now), _tenant_asked(request, side)
+    tier = "" if side.portal else tier_in(request)
+    model = request.GET.get("model", "").replace("\x00", "").strip()[:200]
+    status_class = int(found) if (found := request.GET.get("class", "")) in ("4", "5") else None
+    reasons = refusals_by_reason(
+        since=span.since,
+        until=span.until,
+        tenant_id=tenant.pk if tenant else None,
+        tier=tier,
+        model=model,
+        status_class=status_class,
+        most=200,
+    )
+    chips = [(tenant.name, "tenant")] if tenant is not None and not side.portal else []
+    chips += [(tier_chip(tier), "tier")] if tier else []
+    chips += [(model, "model")] if model else []
+    chips += [(f"{status_class}xx", "class")] if status_class else []
     keys = ApiKey.objects.select_related("tenant").in_bulk({one.key_id for one in reasons} - {None})
     with timezone.override(span.zone):
         context = {
@@ -267,5 +288,6 @@ def refused_page(request: HttpRequest, side: Side) -> HttpResponse:
             "tab": "refused",
             "reasons": [(one, keys.get(one.key_id) if one.key_id else None) for one in reasons],
             "cut": len(reasons) == 200,
+            "chips": chips,
         }
         return render(request, "requests/refused.html", context)

@@ -16,7 +16,7 @@ from django.db.models import F, FloatField, Q, QuerySet
 from django.db.models.functions import Cast
 
 from core.ids import uuid7_datetime, uuid7_from
-from tenants.models import UsageRecord
+from tenants.models import Tenant, UsageRecord
 from tenants.usage import FAILURES
 
 SCAN: Final = 10_000
@@ -42,6 +42,7 @@ class Wanted:
     since: datetime
     until: datetime
     tenant_id: UUID | None = None
+    tier: str = ""  # of tenants that are of it now
     key_id: UUID | None = None
     model: str = ""
     version_id: UUID | None = None
@@ -62,7 +63,7 @@ class Wanted:
     def narrowed(self) -> bool:
         """Whether it asks for anything but a span of time and a tenant."""
         return bool(
-            self.key_id or self.model or self.version_id or self.instance_id or self.outcome or self.status
+            self.tier or self.key_id or self.model or self.version_id or self.instance_id or self.outcome or self.status
             or self.status_class or self.error_code or self.door or self.api or self.slow
         ) or any(
             least is not None
@@ -86,6 +87,7 @@ class Found:
 _TPOT: Final = "greatest(0, duration_ms - ttft_ms) / nullif(greatest(output_tokens, 1) - 1, 0)"
 _CONDITIONS: Final[Mapping[str, str]] = {
     "tenant_id": "tenant_id = %(tenant_id)s",
+    "tier": "tenant_id IN (SELECT id FROM tenants_tenant WHERE sla_tier = %(tier)s)",
     "key_id": "key_id = %(key_id)s",
     "model": "model = %(model)s",
     "version_id": "version_id = %(version_id)s",
@@ -118,7 +120,7 @@ def find_requests(
     if before is not None:
         high = min(high, before)
     if after is not None:
-        low = max(low, UUID(int=after.int + 1))
+        low = max(low, _beside(after, 1))
     looked, rest = _split(wanted)
     values: dict[str, Any] = {name: getattr(wanted, name) for name in _CONDITIONS} | {
         "outcome": wanted.outcome, "low": low, "high": high, "scan": scan, "size": size + 1,
@@ -141,10 +143,15 @@ def find_requests(
     if backwards:
         assert after is not None
         newer = rows[0].pk if more else stopped
-        return Found(rows, rows[-1].pk if rows else UUID(int=after.int + 1), newer, None)
-    newer = None if before is None else rows[0].pk if rows else UUID(int=before.int - 1)
+        return Found(rows, rows[-1].pk if rows else _beside(after, 1), newer, None)
+    newer = None if before is None else rows[0].pk if rows else _beside(before, -1)
     reached = None if stopped is None else uuid7_datetime(stopped)
     return Found(rows, rows[-1].pk if more else stopped, newer, reached)
+
+
+def _beside(row: UUID, step: int) -> UUID:
+    """The id right before or after; addresses may name the very first and last, which have none beyond."""
+    return UUID(int=min(max(row.int + step, 0), _LAST))
 
 
 def _last_looked(inner: str, way: str, values: dict[str, Any]) -> UUID | None:
@@ -185,6 +192,8 @@ def all_requests(wanted: Wanted) -> QuerySet[UsageRecord]:
     for name in equal:
         if value := getattr(wanted, name):
             found = found.filter(**{name: value})
+    if wanted.tier:
+        found = found.filter(tenant_id__in=Tenant.objects.filter(sla_tier=wanted.tier).values("pk"))
     if wanted.status_class:
         found = found.filter(status__gte=wanted.status_class * 100, status__lt=wanted.status_class * 100 + 100)
     if wanted.outcome:
