@@ -8,14 +8,15 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from dashboard.charts.slo import DEFAULT_SPAN, SPANS
+from dashboard.charts.slo import DEFAULT_SPAN, LONGEST_SPAN, SPANS, span_between, span_of
 from dashboard.filters import search_text
 from dashboard.ranges import TimeRange, read_range
 from dashboard.reads.slo import Detail, Listed, Row, read_board, read_detail
+from dashboard.request_side import Side
 from dashboard.slo_words import ALERT_STATES, SEVERITIES, silenced_text, windows_text
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo_alerts import AlertState
@@ -92,15 +93,18 @@ def board_context(
         home_zone=timezone.get_current_timezone_name(),
         choices=tuple(SPANS),
         default=DEFAULT_SPAN,
+        longest=LONGEST_SPAN,
     )
-    name = span.name or DEFAULT_SPAN
     board = read_board(objectives, now=now)
     words = search_text(request).lower()
     shown = [row for row in board.rows if _matches(row, words)]
     chosen = _chosen(board.rows, shown, chosen_id)
     query = f"?{request.GET.urlencode()}" if request.GET else ""
+    shown_span = (
+        span_of(span.name, as_of=board.as_of) if span.name else span_between(span.since, span.until, as_of=board.as_of)
+    )
     with timezone.override(span.zone):
-        detail = None if chosen is None else read_detail(chosen, name, now=now)
+        detail = None if chosen is None else read_detail(chosen, shown_span, now=now)
     context: dict[str, Any] = {
         "board": board,
         "rows": [(row, place.url("objective", row.objective.pk) + query) for row in shown],
@@ -109,7 +113,7 @@ def board_context(
         "clear_url": place.url(),
         "detail": detail,
         "range": span,
-        "span_name": name,
+        "asked": [(key, request.GET[key]) for key in ("range", "from", "to", "zone") if request.GET.get(key)],
         "now": now,
         "manages": manages,
         "place": place,
@@ -170,6 +174,7 @@ def _detail_context(detail: Detail, place: Place, span: TimeRange, *, manages: b
         "delete_url": place.url("delete", pk),
         "silence_one_url": place.url("silence", pk),
         "slow_url": _slow_requests(detail, place, span),
+        "refused_url": _refused_requests(detail, place, span),
         "alerts": [
             AlertRow(
                 alert,
@@ -193,30 +198,35 @@ def _silence_row(silence: Silence, place: Place, *, ends: bool, now: datetime) -
 
 
 def _slow_requests(detail: Detail, place: Place, span: TimeRange) -> str:
-    """The request log, with the requests that spent the budget in the span; "" where there is no such page."""
-    try:
-        address = reverse(
-            "console-requests" if place.tenant is None else "portal-requests",
-            args=[] if place.tenant is None else [place.tenant.slug],
-        )
-    except NoReverseMatch:
-        return ""
+    """The request log, with the requests that spent the budget in the span."""
     one = detail.objective
-    if one.tier:  # the log knows tenants, not their tiers
-        return ""
-    told: dict[str, object] = {
-        "from": _local(detail.slow_since, span),
-        "to": _local(detail.slow_until, span),
-        "zone": span.zone.key,
-        "model": one.model,
-        "version": one.version_id,
-        "tenant": one.tenant.slug if place.tenant is None and one.tenant is not None else "",
-    }
+    told: dict[str, object] = {"version": one.version_id}
     if one.threshold_seconds is None:
         told["outcome"] = FAULT
     else:
         told[_LEAST[one.kind]] = f"{one.threshold_seconds * 1000:g}"
-    return f"{address}?{urlencode({name: value for name, value in told.items() if value})}"
+    return _requests("requests", detail, place, span, **told)
+
+
+def _refused_requests(detail: Detail, place: Place, span: TimeRange) -> str:
+    """Where those are counted that were refused before they were forwarded: they have no row in the log."""
+    return _requests("request-refused", detail, place, span, **{"class": 5})
+
+
+def _requests(name: str, detail: Detail, place: Place, span: TimeRange, **more: object) -> str:
+    """A page of requests, of those that the objective counts in the span."""
+    one, console = detail.objective, place.tenant is None
+    address = Side(place.tenant).address(name)
+    told = {
+        "from": _local(detail.slow_since, span),
+        "to": _local(detail.slow_until, span),
+        "zone": span.zone.key,
+        "model": one.model,
+        "tenant": one.tenant.slug if console and one.tenant is not None else "",
+        "tier": one.tier,
+        **more,
+    }
+    return f"{address}?{urlencode({key: value for key, value in told.items() if value})}"
 
 
 def _local(moment: datetime, span: TimeRange) -> str:

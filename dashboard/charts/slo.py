@@ -14,7 +14,18 @@ from django.utils import timezone
 from core.telemetry.buckets import quantile
 from dashboard.slo_words import seconds_text, window_text
 from gateway.models import Objective
-from gateway.policies.slo import BOUNDS, HOUR, MINUTE, PAIRS, Counted, Kind, burn_down, place_of, rolling_burn
+from gateway.policies.slo import (
+    BOUNDS,
+    HOUR,
+    MINUTE,
+    MOST_WINDOW_DAYS,
+    PAIRS,
+    Counted,
+    Kind,
+    burn_down,
+    place_of,
+    rolling_burn,
+)
 from gateway.reads import slo
 from gateway.reads.slo import Standing
 
@@ -23,21 +34,64 @@ MOST_POINTS: Final = 360
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One choice of the range picker: how wide the heatmap's columns are, and which burn rates are drawn."""
+    """What charts show: from when until when, how wide the heatmap's columns are, and which burn rates are drawn.
 
-    length: timedelta
+    `by_hour`: out of hours, on whole ones; else out of minutes, which are not kept for long.
+    """
+
+    since: datetime
+    until: datetime
     column: timedelta
     burns: tuple[int, ...]
-    by_hour: bool = False
+    by_hour: bool
 
 
 SPANS: Final = {
-    "1h": Span(timedelta(hours=1), timedelta(minutes=1), (5 * MINUTE, HOUR, 6 * HOUR)),
-    "6h": Span(timedelta(hours=6), timedelta(minutes=5), (5 * MINUTE, HOUR, 6 * HOUR)),
-    "24h": Span(timedelta(hours=24), timedelta(minutes=20), (5 * MINUTE, HOUR, 6 * HOUR)),
-    "30d": Span(timedelta(days=30), timedelta(hours=6), (HOUR, 6 * HOUR, 72 * HOUR), by_hour=True),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "30d": timedelta(days=30),
 }
+"""What the range picker offers."""
 DEFAULT_SPAN: Final = "6h"
+LONGEST_SPAN: Final = timedelta(days=MOST_WINDOW_DAYS)
+_MOST_BY_MINUTE: Final = timedelta(hours=24)
+_BURNS_BY_MINUTE: Final = (5 * MINUTE, HOUR, 6 * HOUR)
+_BURNS_BY_HOUR: Final = (HOUR, 6 * HOUR, 72 * HOUR)
+_COLUMNS: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 20))
+_HOUR_COLUMNS: Final = tuple(timedelta(hours=hours) for hours in (1, 6, 24))
+_MOST_COLUMNS: Final = 120
+
+
+def span_of(name: str, *, as_of: datetime) -> Span:
+    """The newest of a choice of the range picker."""
+    length = SPANS[name]
+    by_hour = length > _MOST_BY_MINUTE
+    until = slo.whole_hour(as_of) if by_hour else as_of
+    return _span(until - length, until, by_hour=by_hour)
+
+
+def span_between(since: datetime, until: datetime, *, as_of: datetime) -> Span:
+    """One of somebody's own dates: out of minutes where these are kept, else out of the hours that it touches."""
+    until = min(until, as_of)
+    kept_from = as_of - slo.MINUTES_KEPT + timedelta(seconds=max(_BURNS_BY_MINUTE))
+    if since >= kept_from and until - since <= _MOST_BY_MINUTE:
+        return _span(_minute(since), max(_minute(since), _minute(until)), by_hour=False)
+    last = slo.whole_hour(until)
+    if last < until:
+        last += timedelta(hours=1)
+    last, first = min(last, slo.whole_hour(as_of)), slo.whole_hour(since)
+    return _span(first, max(first, last), by_hour=True)
+
+
+def _span(since: datetime, until: datetime, *, by_hour: bool) -> Span:
+    widths = _HOUR_COLUMNS if by_hour else _COLUMNS
+    column = next((width for width in widths if (until - since) / width <= _MOST_COLUMNS), widths[-1])
+    return Span(since, until, column, _BURNS_BY_HOUR if by_hour else _BURNS_BY_MINUTE, by_hour)
+
+
+def _minute(moment: datetime) -> datetime:
+    return moment.replace(second=0, microsecond=0)
 
 
 def local(moment: datetime) -> str:
@@ -95,18 +149,12 @@ class BurnRow:
     burns: Sequence[float | None]
 
 
-def burn_figure(objective: Objective, standing: Standing, span: Span) -> tuple[dict[str, Any], list[BurnRow]]:
+def burn_figure(objective: Objective, span: Span) -> tuple[dict[str, Any], list[BurnRow]]:
     """Burn rates over the span, each over its own window, with the thresholds of the pairs."""
-    end = standing.as_of
     unit = timedelta(hours=1) if span.by_hour else timedelta(minutes=1)
     reach = timedelta(seconds=max(span.burns))
-    if span.by_hour:
-        end = end.replace(minute=0)
-        since = end - span.length
-        series = slo.hour_counts(objective, since=since - reach, until=end)
-    else:
-        since = end - span.length
-        series = slo.minute_series(objective, since=since - reach, until=end)
+    counted = slo.hour_counts if span.by_hour else slo.minute_series
+    series = counted(objective, since=span.since - reach, until=span.until)
     skipped = int(reach / unit)
     lines = {
         seconds: rolling_burn(series, int(timedelta(seconds=seconds) / unit), objective.target)[skipped:]
@@ -115,7 +163,7 @@ def burn_figure(objective: Objective, standing: Standing, span: Span) -> tuple[d
     count = len(series) - skipped
     step = max(1, count // MOST_POINTS)
     places = range(step - 1, count, step)
-    times = [since + unit * (place + 1) for place in places]
+    times = [span.since + unit * (place + 1) for place in places]
     figure = {
         "x": [local(moment) for moment in times],
         "lines": [
@@ -142,15 +190,13 @@ class HeatRow:
     slow: int | None
 
 
-def heat_figure(objective: Objective, standing: Standing, span: Span) -> tuple[dict[str, Any] | None, list[HeatRow]]:
+def heat_figure(objective: Objective, span: Span) -> tuple[dict[str, Any] | None, list[HeatRow]]:
     """Requests by bucket and time. y counts buckets from the first that is shown: each is as high as another.
 
     None where the span has no requests.
     """
     kind, bounds = Kind(objective.kind), BOUNDS[Kind(objective.kind)]
-    end = standing.as_of.replace(minute=0) if span.by_hour else standing.as_of
-    since = end - span.length
-    columns = slo.bucket_series(objective, since=since, until=end, step=span.column, by_hour=span.by_hour)
+    columns = slo.bucket_series(objective, since=span.since, until=span.until, step=span.column, by_hour=span.by_hour)
     sums = [sum(counts) for counts in zip(*(one for one in columns if one), strict=True)]
     filled = [place for place, count in enumerate(sums) if count]
     if not filled:
@@ -165,7 +211,7 @@ def heat_figure(objective: Objective, standing: Standing, span: Span) -> tuple[d
         total = sum(counts) if counts else 0
         rows.append(
             HeatRow(
-                since + span.column * at,
+                span.since + span.column * at,
                 total,
                 quantile(bounds, counts, 0.5) if counts else None,
                 quantile(bounds, counts, 0.99) if counts else None,
@@ -187,10 +233,10 @@ def heat_figure(objective: Objective, standing: Standing, span: Span) -> tuple[d
         "p50_text": [None if row.p50 is None else seconds_text(_short(row.p50)) for row in rows],
         "p99_text": [None if row.p99 is None else seconds_text(_short(row.p99)) for row in rows],
         "threshold": None if place is None else place - first,
-        "from": local(since),
-        "to": local(end),
+        "from": local(span.since),
+        "to": local(span.until),
         "indicator": kind.value,
-        "days": span.by_hour,  # a time of day alone would not say which
+        "days": span.until - span.since > _MOST_BY_MINUTE,  # a time of day alone would not say which
     }
     return figure, list(reversed(rows))
 

@@ -20,6 +20,7 @@ from gateway.reads.slo import PairStanding, Standing
 from gateway.services.objective_alerts import is_silenced
 from gateway.services.objective_tallies import NEW_AT_ONCE
 from gpupool.models import ModelVersion
+from tenants.reads.latency import latency_by_model
 
 MOST_SILENCES: Final = 20
 MOST_LISTED: Final = 200
@@ -161,8 +162,9 @@ class Detail:
     heat_rows: Sequence[charts.HeatRow]
     alerts: Sequence[ObjectiveAlert]
     silences: Sequence[Silence]
-    span: str
-    slow: int  # bad requests from `slow_since` to `slow_until`
+    begins_late: bool  # the window does, of what was asked for
+    bad: int  # requests from `slow_since` to `slow_until`
+    slow: int | None  # those of them that the log has; None where only the log can tell
     slow_since: datetime
     slow_until: datetime
     now: datetime
@@ -183,6 +185,16 @@ class Detail:
     @property
     def scope(self) -> str:
         return slo_words.scope_text(self.objective, release=self.release)
+
+    @property
+    def refused(self) -> int | None:
+        """Bad requests that were refused before they were forwarded; None where it is not known how many."""
+        return None if self.slow is None else self.bad - self.slow
+
+    @property
+    def counts_no_refusals(self) -> bool:
+        """They name no release: what was refused before it was forwarded was on its way to none."""
+        return self.objective.threshold_seconds is None and self.objective.version_id is not None
 
     @property
     def wait_minutes(self) -> int:
@@ -304,17 +316,16 @@ def read_board(objectives: Sequence[Objective], *, now: datetime) -> Board:
     return Board(rows, states.count("page"), states.count("ticket"), slo.as_of(now))
 
 
-def read_detail(row: Row, span_name: str, *, now: datetime) -> Detail:
-    """Eight queries more."""
+def read_detail(row: Row, span: charts.Span, *, now: datetime) -> Detail:
+    """Nine queries more."""
     objective, standing = row.objective, row.standing
-    span = charts.SPANS[span_name]
     budget, budget_rows = charts.budget_figure(objective, standing, now=now)
-    burn, burn_rows = charts.burn_figure(objective, standing, span)
-    heat, heat_rows = charts.heat_figure(objective, standing, span)
+    burn, burn_rows = charts.burn_figure(objective, span)
+    heat, heat_rows = charts.heat_figure(objective, span)
     # What the window has forgotten spent nothing of its budget.
-    until = slo.whole_hour(standing.as_of) if span.by_hour else standing.as_of
-    since = max(until - span.length, slo.window_start(objective, standing.as_of))
+    since, until = max(span.since, slo.window_start(objective, standing.as_of)), span.until
     series = slo.hour_counts if span.by_hour else slo.minute_series
+    bad = sum(one.bad for one in series(objective, since=since, until=until))
     return Detail(
         row=row,
         release=_release(objective.version_id),
@@ -326,13 +337,24 @@ def read_detail(row: Row, span_name: str, *, now: datetime) -> Detail:
         heat_rows=heat_rows,
         alerts=list(slo.list_alerts().filter(objective=objective)[:20]),
         silences=list(slo.silences_over(objective, now=now)[:MOST_SILENCES]),
-        span=span_name,
-        slow=sum(one.bad for one in series(objective, since=since, until=until)),
+        begins_late=span.by_hour and since > span.since,
+        bad=bad,
+        slow=_in_log(objective, bad, since=since, until=until),
         slow_since=since,
         slow_until=until,
         now=now,
         new_before=slo.new_before(objective),
     )
+
+
+def _in_log(objective: Objective, bad: int, *, since: datetime, until: datetime) -> int | None:
+    """How many of the bad ones have a row in the log: those that were refused before they were forwarded have none."""
+    if objective.threshold_seconds is not None or objective.version_id is not None or not bad:
+        return bad
+    if objective.tier:
+        return None
+    sums = latency_by_model(since=since, until=until, tenant_id=objective.tenant_id, of=())
+    return min(bad, sum(one.faults for one in sums if objective.model in ("", one.model)))
 
 
 def versions_of(names: Sequence[UUID]) -> dict[UUID, str]:

@@ -32,6 +32,9 @@ from gateway.policies.slo import (
 from gateway.policies.slo_alerts import AlertState
 from tenants.models import Tenant
 
+MINUTES_KEPT: Final = timedelta(hours=80)
+"""Longer than the longest window of a burn rate, 3 days."""
+
 SPARK_HOURS: Final = 24
 _SIX_HOURS: Final = 6 * HOUR
 _THREE_DAYS: Final = 3 * DAY

@@ -14,16 +14,13 @@ from django.db import connection, transaction
 
 from gateway.models import Objective, ObjectiveHour, ObjectiveMinute
 from gateway.policies.slo import BOUNDS, WINDOWS, Kind, place_of
-from gateway.reads.slo import whole_hour
+from gateway.reads.slo import MINUTES_KEPT, whole_hour
 
 LATE: Final = timedelta(minutes=30)
 """Requests come into the rollups when they have ended, and by the minute in which they began."""
 
 LATE_SPOOLS: Final = timedelta(hours=26)
 """What a process that died left in its spool may come much later: this far back is counted again once an hour."""
-
-MINUTES_KEPT: Final = timedelta(hours=80)
-"""Longer than the longest window of a burn rate, 3 days."""
 
 PIECE: Final = timedelta(hours=8)
 """So many minutes are counted by one statement."""
