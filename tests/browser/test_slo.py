@@ -150,8 +150,12 @@ def test_an_alert_is_acknowledged_silenced_and_shown_live(board: Objective, open
     page.get_by_role("dialog").get_by_role("button", name="Silence").click()
     page.get_by_text("load test").wait_for()
     wait_for_pill(page, "live")
+    page.get_by_role("link", name="Change the objective").focus()
     Objective.objects.filter(pk=board.pk).update(name="renamed meanwhile")
     page.locator(".slo-row .name", has_text="renamed meanwhile").wait_for()
+    # Who has got there by keyboard reads no older figures than the page says, and stays where they are.
+    page.get_by_role("heading", name="renamed meanwhile").wait_for()
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Change the objective"
     chart_is_drawn(page, "slo-heat-chart")
     shoot(page, "slo-silenced")
 

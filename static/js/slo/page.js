@@ -4,6 +4,7 @@ import { live, showState } from "../live.js";
 import { drawBudget, drawBurn, drawHeat } from "./charts.js";
 
 const MOST_WAIT_MS = 1500;
+const SCROLLED = ".slo-rows, .scroll-x";
 const page = document.getElementById("slo");
 const pill = document.getElementById("live");
 let seen = null; // what the last frame said
@@ -19,18 +20,23 @@ function draw() {
   drawHeat(figures.heat);
 }
 
+// What says of a thing with the focus that a fresh one is the same: where it leads, or what it belongs to.
+function sameness(node) {
+  const belongs = [node.closest("form")?.getAttribute("action"), node.closest("details")?.id];
+  return [node.tagName, node.getAttribute("href"), node.getAttribute("aria-labelledby"), ...belongs].join(" ");
+}
+
 function put(place, html) {
-  // Who reads or points at something in there keeps it: what changed meanwhile comes with the next round.
-  if (place.contains(document.activeElement) && !document.activeElement.matches(".slo-row")) return;
-  const focused = document.activeElement?.matches(".slo-row") ? document.activeElement.getAttribute("href") : null;
+  const focused = place.contains(document.activeElement) ? document.activeElement : null;
+  if (focused?.matches("input, select, textarea")) return; // who writes keeps it: the next round is soon
+  const key = focused && sameness(focused);
   const open = [...place.querySelectorAll("details[open]")].map((one) => one.id);
-  const scrolled = place.querySelector(".slo-rows")?.scrollTop ?? 0;
+  const scrolled = [...place.querySelectorAll(SCROLLED)].map((one) => one.scrollTop);
   for (const chart of place.querySelectorAll(".gh-chart")) window.Plotly?.purge(chart);
   place.innerHTML = html;
   for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-  const rows = place.querySelector(".slo-rows");
-  if (rows) rows.scrollTop = scrolled;
-  if (focused) [...place.querySelectorAll(".slo-row")].find((row) => row.getAttribute("href") === focused)?.focus();
+  for (const [at, one] of [...place.querySelectorAll(SCROLLED)].entries()) one.scrollTop = scrolled[at] ?? 0;
+  if (key) [...place.querySelectorAll("a, button, summary, [tabindex]")].find((one) => sameness(one) === key)?.focus({ preventScroll: true });
   window.htmx?.process(place);
 }
 
