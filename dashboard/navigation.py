@@ -114,6 +114,22 @@ def account_groups() -> list[Group]:
     return [Group("", [Item(_("Start page"), "home", reverse("home"))])]
 
 
+def title_of(path: str) -> str:
+    """What the sidebar calls the page at `path`, with the tenant whose portal it is of; "" where it does not."""
+    try:
+        found = resolve(path)
+    except Resolver404:
+        return ""
+    slug = found.kwargs.get("slug") if found.view_name.startswith("portal-") else None
+    groups = (
+        console_groups(view_name=found.view_name, superuser=False)
+        if slug is None
+        else portal_groups(Tenant(slug=slug), view_name=found.view_name, active_keys="")
+    )
+    label = next((str(item.label) for group in groups for item in group.items if item.current), "")
+    return f"{label} · {slug}" if label and slug else label
+
+
 def _is_current(name: str, view_name: str) -> bool:
     """Pages below an entry (portal-key-new, console-node) light up the entry itself (portal-keys, console-nodes)."""
     one = name.removesuffix("s")

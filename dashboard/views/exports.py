@@ -14,6 +14,7 @@ from core.api.downloads import download
 from dashboard.access import people_page, signed_in
 from dashboard.exporting import read_parts
 from dashboard.models import Export, ExportState
+from dashboard.navigation import title_of
 from dashboard.services.exports import KEPT
 from dashboard.tables.worker import may_read_table
 from tenants.models import User
@@ -79,8 +80,9 @@ def _shown(
     """What they asked for stays listed; of a list that they may not see any more nothing is told but that."""
     if open_ones is None:
         open_ones = _reached(exports, signed_in(request))
+    titles = {path: title_of(path) for path in {export.path for export in exports}}
     context = {
-        "exports": [(export, export.pk in open_ones) for export in exports],
+        "exports": [(export, titles[export.path] or export.table, export.pk in open_ones) for export in exports],
         "busy": any(_is_busy(export) for export in exports if export.pk in open_ones),
         "one": one,
     }

@@ -65,6 +65,15 @@ def test_a_list_leads_to_what_becomes_of_its_csv(operator: Client) -> None:
     assert 'href="/exports/"' in text
 
 
+def test_lists_are_called_what_their_pages_are(asked: Export, operator: Client) -> None:
+    acme = tenant("dock")
+    for table, path in (("keys", "/t/dock/keys/"), ("deliveries", "/t/dock/settings/webhooks/x/"), ("old", "/gone/")):
+        services.ask_export(asked.person, tenant_id=acme.pk, table=table, path=path, query="", actor=SYSTEM)
+        Export.objects.exclude(pk=asked.pk).update(state=ExportState.FAILED)
+    names = re.findall(r'<a class="main"[^>]*>([^<]*)<', operator.get("/exports/").content.decode())
+    assert names == ["old", "deliveries", "API keys · dock", "Tenants"]
+
+
 def test_nobody_else_sees_it(client: Client, asked: Export) -> None:
     write_next_export()
     client.force_login(person("oscar", platform_role="superuser"))
