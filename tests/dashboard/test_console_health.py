@@ -176,6 +176,9 @@ def test_doors_that_nobody_stands_at_are_broken_and_why_a_process_serves_nothing
     assert part_of(operator, "route").state == "broken"
     monkeypatch.setattr(health, "read_counters", lambda now: (2, "ready"))
     assert part_of(operator, "route").state == "fine"
+    monkeypatch.setattr(health, "read_counters", lambda now: (2, "lost"))
+    told = part_of(operator, "route")
+    assert (told.state, dict(told.facts)["Counters of limits"]) == ("broken", "lost")
     runtime = SimpleNamespace(ready=lambda: "the configuration store is away for too long")
     monkeypatch.setattr(health, "installed_runtime", lambda: runtime)
     told = part_of(operator, "route")

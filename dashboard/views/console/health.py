@@ -28,6 +28,12 @@ _UNREADY: Final = {
 }
 """Why a process takes no requests, as it says itself."""
 
+_COUNTERS: Final = {
+    "ready": gettext_lazy("counted"),
+    "rebuilding": gettext_lazy("being built anew"),
+    "lost": gettext_lazy("lost"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -211,6 +217,11 @@ def _leases(told: health.LeaseStore) -> Part:
 def _processes(told: health.Processes) -> list[Part]:
     if told.doors is None:
         state, said = PartState.UNKNOWN, _("Which processes take requests cannot be told while Valkey is away.")
+    elif told.counters == "lost":
+        state, said = (
+            PartState.BROKEN,
+            _("Counters of limits are lost, and nobody builds them anew: does the drain run?"),
+        )
     elif told.counters != "ready":
         state, said = PartState.WARNING, _("Counters of limits are being rebuilt: limited requests wait for that.")
     elif not told.doors:
@@ -228,7 +239,7 @@ def _processes(told: health.Processes) -> list[Part]:
         said,
         [
             (_("Processes at the doors"), count(told.doors)),
-            (_("Counters of limits"), told.counters or _("unknown")),
+            (_("Counters of limits"), str(_COUNTERS.get(told.counters or "", _("unknown")))),
             (_("This process"), here),
         ],
     )
