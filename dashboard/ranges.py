@@ -41,6 +41,8 @@ class TimeRange:
     choices: Sequence[str]
     zones: Sequence[str]
     kept: Sequence[tuple[str, str]] = ()  # what else stands in the address, for the form of dates
+    asked_since: str | None = None  # the moments of one's own, in UTC: in another zone they are the same
+    asked_until: str | None = None
 
     @property
     def spans(self) -> list[tuple[str, str | Promise]]:
@@ -68,7 +70,17 @@ def read_range(
     if since is not None and (until is None or since < until):
         end = min(until or now, now) if since < now else since + timedelta(minutes=1)
         begin = max(since, end - longest)
-        return TimeRange(since=begin, until=end, zone=zone, name="", choices=choices, zones=zones, kept=kept)
+        return TimeRange(
+            since=begin,
+            until=end,
+            zone=zone,
+            name="",
+            choices=choices,
+            zones=zones,
+            kept=kept,
+            asked_since=_in_utc(since),
+            asked_until=None if until is None else _in_utc(until),
+        )
     wanted = request.GET.get("range", "")
     name = wanted if wanted in choices else default
     return TimeRange(
@@ -85,6 +97,11 @@ def zone_of(name: str, *, default: str) -> ZoneInfo:
 def zone_names() -> frozenset[str]:
     """Of all zones that there are."""
     return frozenset(available_timezones())  # reads hundreds of files
+
+
+def _in_utc(moment: datetime) -> str:
+    """As `_moment` reads it, whatever the zone."""
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _moment(text: str, zone: ZoneInfo) -> datetime | None:

@@ -114,6 +114,7 @@ function offerOwnZone(zones) {
   if (!own || [...zones.children].some((link) => link.textContent === own)) return;
   const asked = new URLSearchParams(location.search);
   asked.set("zone", own);
+  for (const name of ["from", "to"]) if (zones.dataset[name]) asked.set(name, zones.dataset[name]); // the same moments
   for (const name of ["after", "before"]) asked.delete(name);
   const link = document.createElement("a");
   link.href = `?${asked}`;

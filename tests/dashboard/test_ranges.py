@@ -1,9 +1,12 @@
 """Spans of time: what the address says, in its zone; what makes no sense there is passed over."""
 
+import re
 from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise
+from urllib.parse import parse_qs
 
 import pytest
+from django.template import engines
 from django.test import RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +44,31 @@ def test_dates_are_of_the_zone_that_is_named() -> None:
     found = read("from=2026-11-29T10:00&to=2026-11-29T13:00")
     assert found.since.astimezone(UTC) == datetime(2026, 11, 29, 2, 0, tzinfo=UTC)
     assert found.zones == ["Asia/Shanghai", "UTC"]
+
+
+@pytest.mark.shows("U9")
+@pytest.mark.parametrize(("asked", "since", "until"), [
+    ("from=2026-11-29T10:00&to=2026-11-29T13:00&zone=Asia/Shanghai", "2026-11-29T02:00:00Z", "2026-11-29T05:00:00Z"),
+    ("from=2025-10-26T02:10%2B01:00&zone=Europe/Berlin", "2025-10-26T01:10:00Z", None),  # the second 02:10
+])  # fmt: skip
+def test_moments_stay_the_same_in_another_zone(asked: str, since: str, until: str | None) -> None:
+    found = read(asked)
+    assert (found.asked_since, found.asked_until) == (since, until)
+    for zone in found.zones:
+        again = read(f"from={since}&zone={zone}" + (f"&to={until}" if until else ""))
+        assert (again.since, again.until, again.zone.key) == (found.since, found.until, zone)
+
+
+def test_the_zones_of_the_picker_lead_to_the_same_moments() -> None:
+    picker = engines["django"].get_template("components/range_picker.html")
+    asked = RequestFactory().get("/?from=2026-11-29T10:00&to=2026-11-29T13:00&q=x&before=y")
+    found = read_range(asked, now=NOW, home_zone="Asia/Shanghai")
+    links = re.findall(r'href="\?([^"]*zone=UTC[^"]*)"', picker.render({"range": found}, asked))
+    assert [parse_qs(link.replace("&amp;", "&")) for link in links] == [
+        {"from": ["2026-11-29T02:00:00Z"], "to": ["2026-11-29T05:00:00Z"], "q": ["x"], "zone": ["UTC"]}
+    ]
+    named = read_range(RequestFactory().get("/?range=7d"), now=NOW)
+    assert (named.asked_since, named.asked_until) == (None, None)
 
 
 def test_a_time_that_summer_time_skips_is_as_if_the_clocks_had_not_been_put_forward() -> None:
