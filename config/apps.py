@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -21,12 +21,19 @@ class ConfigConfig(AppConfig):
         if settings.GATEHOUSE.valkey_state_url:
             install_reader(_read_standings)
         private_models.install_reader(_read_owners)
+        private_models.install_version_reader(_read_version_owners)
 
 
 def _read_owners() -> Mapping[str, UUID]:
     from gpupool.selectors import owners_of_private_models
 
     return owners_of_private_models()
+
+
+def _read_version_owners(version_ids: Collection[UUID]) -> Mapping[UUID, UUID]:
+    from gpupool.selectors import owners_of_versions
+
+    return owners_of_versions(version_ids)
 
 
 def _read_standings(limit_ids: Sequence[UUID]) -> Mapping[UUID, Standing]:

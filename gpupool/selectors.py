@@ -78,6 +78,12 @@ def owners_of_private_models() -> dict[str, UUID]:
     return {name: tenant_id for name, tenant_id in (*owned, *aliases) if tenant_id is not None}
 
 
+def owners_of_versions(version_ids: Collection[UUID]) -> dict[UUID, UUID]:
+    """Version -> tenant, of those that are one tenant's alone: by themselves, or as their model is."""
+    rows = ModelVersion.objects.filter(pk__in=version_ids).values_list("pk", "tenant_id", "model__tenant_id")
+    return {pk: owner for pk, own, of_model in rows if (owner := own or of_model) is not None}
+
+
 def get_models(model_ids: Collection[UUID]) -> list[ModelEntry]:
     """Those of the models that have a version that serves; the others are gone from the door."""
     return _entries(Model.objects.filter(pk__in=model_ids, versions__state=VersionState.SERVING).distinct())

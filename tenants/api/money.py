@@ -25,7 +25,7 @@ from tenants.policies.money import DIGITS, amount_of, micros_of
 from tenants.policies.pricing import PriceTag
 from tenants.policies.roles import Action, Object, may
 from tenants.reads.limits import gpu_shares, list_adjustments, list_prices
-from tenants.reads.prices import priced_models_for
+from tenants.reads.prices import priced_models_for, versions_of_others
 from tenants.selectors import list_tenants_for
 from tenants.services.adjustments import adjust_bill
 from tenants.services.prices import set_price, withdraw_price
@@ -107,7 +107,10 @@ class PriceListView(IdempotentCreate, ControlView, ListAPIView[Price]):
         if not reads and not list_tenants_for(person).exists():
             raise PermissionDenied("Prices are for members of a tenant.")
         prices = list_prices(**self.query)
-        return prices if reads else prices.filter(model__in=priced_models_for(person, timezone.now()))
+        if reads:
+            return prices
+        prices = prices.filter(model__in=priced_models_for(person, timezone.now()))
+        return prices.exclude(version_id__isnull=False, version_id__in=versions_of_others(person))
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Newest entry first: all for platform roles, those of models that their tenants may use for members."""

@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
+from uuid import UUID
 
 from django.db.models import Q
 
 from tenants.models import Grant, GrantEffect, Price, PrincipalKind, User
 from tenants.policies.rbac import ACTIONS
-from tenants.private_models import read_owners
+from tenants.private_models import read_owners, read_version_owners
 from tenants.selectors import list_tenants_for
 
 
@@ -27,6 +28,14 @@ def priced_models_for(person: User, now: datetime) -> list[str]:
             for tenant_id in tenants & {owners.get(name, tenant_id) for tenant_id in tenants}
         )
     ]
+
+
+def versions_of_others(person: User) -> list[UUID]:
+    """Versions in the price book that are another tenant's own: that one and the platform alone know what they cost."""
+    tenants = set(list_tenants_for(person).values_list("pk", flat=True))
+    priced = Price.objects.filter(version_id__isnull=False).order_by().values_list("version_id", flat=True).distinct()
+    owners = read_version_owners([version_id for version_id in priced if version_id is not None])
+    return [version_id for version_id, owner in owners.items() if owner not in tenants]
 
 
 def _may_use(name: str, grants: Iterable[Grant]) -> bool:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from core.ids import uuid7_from
+from gpupool.models import ModelVersion
 from tenants.actor import SYSTEM
 from tenants.models import Adjustment, GpuShare, Grant, GrantEffect, Limit, PlatformRole, Price, Tenant, TenantRole
 from tenants.policies.pricing import PriceTag
@@ -18,7 +19,7 @@ from tenants.services.grants import grant_model
 from tenants.services.ledger import record_usage
 from tenants.services.prices import set_price
 from tenants.standing import Standing
-from tests.factories import make_key, make_member, make_model, make_tenant, make_user
+from tests.factories import make_key, make_member, make_model, make_tenant, make_user, make_version
 from tests.tenants.usage_rows import usage_row
 
 pytestmark = pytest.mark.django_db
@@ -249,6 +250,24 @@ def test_members_read_prices_and_nobody_else_but_operators_sets_them(acme: Tenan
     assert len(owner.get("/api/prices/").json()["results"]) == 1
     assert stranger.get("/api/prices/").status_code == 403
     assert owner.post("/api/prices/", {"model": "x"}).status_code == 403
+
+
+def test_what_a_version_costs_that_is_another_tenants_own_is_not_told(operator: APIClient, acme: Tenant) -> None:
+    bank = make_tenant("bank")
+    shared = make_model("qwen", granted_to=[acme, bank])
+    versions = [make_version(shared) for _ in range(3)]
+    for version, owner in zip(versions, (None, make_tenant("other").pk, acme.pk), strict=True):
+        ModelVersion.objects.filter(pk=version.pk).update(tenant_id=owner)
+        set_price("qwen", PriceTag(1, 1, 1), version_id=version.pk, actor=SYSTEM)
+    set_price("qwen", PriceTag(1, 1, 1), actor=SYSTEM)
+
+    def told(client: APIClient) -> set[str | None]:
+        return {one["version_id"] for one in client.get("/api/prices/").json()["results"]}
+
+    everybodys, others, own = (str(version.pk) for version in versions)
+    assert told(operator) == {None, everybodys, others, own}
+    assert told(_member(acme, TenantRole.OWNER)) == {None, everybodys, own}
+    assert told(_member(bank, TenantRole.OWNER)) == {None, everybodys}
 
 
 def test_members_see_prices_of_what_their_tenants_may_use_only(operator: APIClient, acme: Tenant) -> None:
