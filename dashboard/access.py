@@ -21,7 +21,7 @@ from psycopg.errors import LockNotAvailable, QueryCanceled
 from dashboard.viewing import CLOSED, Viewing, viewing_in
 from tenants import selectors
 from tenants.models import Tenant, TenantState, User
-from tenants.policies.roles import Action, Object, Standing, may
+from tenants.policies.roles import DEVELOPER, OPERATOR, SUPERUSER, Action, Object, Standing, may
 from tenants.second_factor import lacks_second_factor
 
 Rest = ParamSpec("Rest")
@@ -81,6 +81,11 @@ class PortalAccess:
         """The same people, as long as the tenant may have new keys."""
         own = Object.OWN_KEY if created_by == self.user.pk else Object.KEY
         return self.may_create_keys and self.may(Action.CHANGE, own)
+
+    def may_withdraw(self, requested_by: object) -> bool:
+        """Those who manage the tenant take back any request; a developer the ones they made, as in the control API."""
+        own_alone = self.role == DEVELOPER and self.platform_role not in (OPERATOR, SUPERUSER)
+        return self.may(Action.DELETE, Object.REQUEST) and (not own_alone or requested_by == self.user.pk)
 
     def may_revoke(self, created_by: object) -> bool:
         """Those who manage the tenant revoke any key; a developer the ones they made."""

@@ -32,7 +32,7 @@ PAGES: dict[str, set[TenantRole]] = {
     "limits/": EVERYBODY,
     "limits/requests/": EVERYBODY,
     "limits/{limit}/more/": BUILDERS,
-    "limits/requests/{ask}/withdraw/": BUILDERS,
+    "limits/requests/{ask}/withdraw/": MANAGERS,
     "models/": EVERYBODY,
     "models/ask/": BUILDERS,
     "playground/": EVERYBODY,
@@ -56,7 +56,7 @@ POSTS: dict[str, set[TenantRole]] = {
     "settings/webhooks/{webhook}/test/": MANAGERS,
     "settings/webhooks/{webhook}/secret/": MANAGERS,
     "settings/webhooks/{webhook}/switch/off/": MANAGERS,
-    "limits/requests/{ask}/withdraw/": BUILDERS,
+    "limits/requests/{ask}/withdraw/": MANAGERS,
     "settings/webhooks/{webhook}/delete/": MANAGERS,
 }
 TAKEN = {200, 302, 422, 503}
@@ -142,6 +142,19 @@ def test_another_tenants_things_do_not_exist(client: Client, acme: Tenant) -> No
             assert client.post(f"/t/bank/{there}").status_code in (404, 405), there
     assert Webhook.objects.filter(tenant=acme).exists()
     assert AccessRequest.objects.get(tenant=acme).state == "open"
+
+
+def test_developers_take_back_what_they_asked_for_and_nobody_elses_request(client: Client, acme: Tenant) -> None:
+    log_in(client, "developer")
+    theirs = AccessRequest.objects.get(tenant=acme)
+    client.post("/t/acme/models/ask/", {"model": "mine", "reason": "To try it."})
+    mine = AccessRequest.objects.exclude(pk=theirs.pk).get()
+    page = client.get("/t/acme/limits/requests/").content.decode()
+    assert f"{mine.pk}/withdraw/" in page
+    assert f"{theirs.pk}/withdraw/" not in page
+    assert client.post(f"/t/acme/limits/requests/{theirs.pk}/withdraw/").status_code == 403
+    assert client.post(f"/t/acme/limits/requests/{mine.pk}/withdraw/").status_code == 302
+    assert [AccessRequest.objects.get(pk=one.pk).state for one in (theirs, mine)] == ["open", "withdrawn"]
 
 
 def test_what_is_not_there_is_404(client: Client, acme: Tenant) -> None:

@@ -4,6 +4,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -73,7 +74,7 @@ def index(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
             "page": page,
             "headings": [heading for heading in page.headings if heading.label or heading.hidden_label],
             "filtered": filtered,
-            "may_withdraw": access.may(Action.DELETE, Object.REQUEST),
+            "rows": [(row, row.state == "open" and access.may_withdraw(row.requested_by_id)) for row in page.rows],
         },
     )
 
@@ -148,6 +149,8 @@ def withdraw(request: HttpRequest, access: PortalAccess, request_id: UUID) -> Ht
         asked = get_request(request_id, tenant=access.tenant)
     except AccessRequest.DoesNotExist as error:
         raise Http404 from error
+    if not access.may_withdraw(asked.requested_by_id):
+        raise PermissionDenied
     if request.method == "POST":
         try:
             withdraw_request(asked.pk, actor=user_actor(access.user.pk))
