@@ -11,7 +11,8 @@ from django.http import HttpRequest
 from core.api.downloads import download
 
 MEDIA_TYPE: Final = "text/csv"
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""The last four are full-width forms, which spreadsheets in East Asian languages take for the same (OWASP)."""
 _ROWS_A_CHUNK: Final = 500
 
 

@@ -157,6 +157,11 @@ def test_no_cell_begins_as_a_formula_does(text: str) -> None:
     assert cell.removeprefix("'") == text.removeprefix("'")
 
 
+@pytest.mark.parametrize("sign", "＝＋－＠")  # full-width
+def test_full_width_signs_are_formulas_to_spreadsheets_too(sign: str) -> None:
+    assert safe_cell(f"{sign}1") == f"'{sign}1"
+
+
 @pytest.mark.parametrize(("value", "cell"), [(-3, "-3"), (None, ""), (True, "true"), (1.5, "1.5")])
 def test_numbers_stay_numbers(value: object, cell: str) -> None:
     assert safe_cell(value) == cell
