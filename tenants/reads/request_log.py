@@ -84,6 +84,7 @@ class Found:
     reached: datetime | None
 
 
+_LAST: Final = (1 << 128) - 1  # of all ids
 _TPOT: Final = "greatest(0, duration_ms - ttft_ms) / nullif(greatest(output_tokens, 1) - 1, 0)"
 _CONDITIONS: Final[Mapping[str, str]] = {
     "tenant_id": "tenant_id = %(tenant_id)s",

@@ -112,3 +112,12 @@ def test_another_tenants_request_is_not_there() -> None:
     assert get_request(row.id, tenant_id=None) is not None
     assert list(find_requests(_wanted(tenant_id=TENANT, key_id=KEY)).rows) == []
     assert list(find_requests(_wanted(tenant_id=TENANT), before=UUID(int=row.id.int + 1)).rows) == []
+
+
+@pytest.mark.parametrize("edge", [UUID(int=0), UUID(int=(1 << 128) - 1)])
+def test_the_first_and_the_last_of_all_ids_are_pages_too(edge: UUID) -> None:
+    record_usage([_row(1.0)])
+    before, after = find_requests(_wanted(), before=edge), find_requests(_wanted(), after=edge)
+    assert len(before.rows) + len(after.rows) == 1
+    if not before.rows:
+        assert before.newer == edge
