@@ -104,16 +104,24 @@ def _meant(words: str, actions: Iterable[str]) -> Q:
     return Q(request_id=words[:64])
 
 
-def audit_rows(events: Iterable[AuditEvent]) -> list[AuditRow]:
-    """With names of people, keys and tenants that are still there; three queries."""
+def audit_rows(events: Iterable[AuditEvent], *, members_of: Tenant | None = None) -> list[AuditRow]:
+    """With names of people, keys and tenants that are still there; three queries.
+
+    `members_of`: only names of this tenant's people and things, for its own members to see.
+    """
     found = list(events)
     if not found:
         return []
     asked = {one for event in found for one in (event.actor_id, event.subject_id) if one is not None}
     owners = asked | {event.tenant_id for event in found if event.tenant_id is not None}
-    people = {user.pk: str(user) for user in User.objects.filter(pk__in=asked)}
-    keys: dict[UUID, str] = dict(ApiKey.objects.filter(pk__in=asked).values_list("pk", "name"))
-    tenants: dict[Any, Tenant] = {one.pk: one for one in Tenant.objects.filter(pk__in=owners).only("name", "slug")}
+    users, all_keys = User.objects.filter(pk__in=asked), ApiKey.objects.filter(pk__in=asked)
+    all_tenants = Tenant.objects.filter(pk__in=owners)
+    if members_of is not None:
+        users, all_keys = users.filter(memberships__tenant=members_of), all_keys.filter(tenant=members_of)
+        all_tenants = all_tenants.filter(pk=members_of.pk)
+    people = {user.pk: str(user) for user in users}
+    keys: dict[UUID, str] = dict(all_keys.values_list("pk", "name"))
+    tenants: dict[Any, Tenant] = {one.pk: one for one in all_tenants.only("name", "slug")}
     named: dict[Any, str] = {**{pk: one.name for pk, one in tenants.items()}, **keys, **people}
     return [
         AuditRow(

@@ -13,12 +13,13 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from core.ids import uuid7
+from dashboard.live.base import Gone, Viewer
 from dashboard.live.encoders import Tail
 from dashboard.live.feeds.audit import AuditFeed
 from dashboard.reads.audit import AuditRow, known_actions, known_subject_types
 from tenants import services
 from tenants.actor import SYSTEM, user_actor
-from tenants.models import AuditEvent, Metric, Tenant, TenantRole, Window
+from tenants.models import AuditEvent, Metric, Tenant, TenantRole, User, Window
 from tenants.services.limits import change_limit, create_limit
 from tests.dashboard.people import person, tenant
 
@@ -141,6 +142,25 @@ def test_a_tenants_channel_tells_that_tenants_rows_alone(acme: Tenant) -> None:
     rows: list[AuditRow] = [row for _, row in told.rows]
     assert {row.tenant_slug for row in rows} == {"acme"}
     assert "theirs" not in {row.subject for row in rows}
+
+
+def test_a_tenants_own_people_are_told_no_names_of_those_of_others(acme: Tenant) -> None:
+    ada, olga = User.objects.get(email="ada@example.com"), person("olga", platform_role="operator")
+    for who in (ada, olga):
+        services.create_api_key(acme, name=f"of {who}", actor=user_actor(who.pk))
+
+    def actors(scope: str) -> list[str]:
+        told = AuditFeed().read(scope, now=timezone.now())
+        assert isinstance(told, Tail)
+        return [row.actor for _, row in told.rows[-2:]]
+
+    assert actors("tenant:acme") == ["Ada", f"{str(olga.pk)[:8]}…"]
+    assert actors("of:acme") == ["Ada", "Olga"]
+    owner, operator = Viewer(ada.pk, roles={"acme": "owner"}), Viewer(olga.pk, platform_role="operator")
+    assert [AuditFeed().may_watch(owner, scope) for scope in ("tenant:acme", "of:acme", "")] == [True, False, False]
+    assert AuditFeed().may_watch(operator, "of:acme")
+    with pytest.raises(Gone):
+        AuditFeed().read("of:nobody", now=timezone.now())
 
 
 def test_reading_the_channel_takes_a_constant_number_of_queries(

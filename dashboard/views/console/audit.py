@@ -14,6 +14,7 @@ from dashboard import labels
 from dashboard.access import console_page
 from dashboard.diffs import changes_of
 from dashboard.filters import search_text, tenant_slug
+from dashboard.live.feeds.audit import OF_SCOPE
 from dashboard.ranges import read_range
 from dashboard.reads.audit import AuditSearch, audit_rows, find_audit, known_actions, known_subject_types
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
@@ -102,7 +103,7 @@ def page(request: HttpRequest) -> HttpResponse:
                 "zone": within.zone.key,
                 "kept": _kept(request, "tenant", "range", "from", "to", "zone"),
                 "tenant": tenant,
-                "scope": f"tenant:{tenant.slug}" if tenant else "",
+                "scope": f"{OF_SCOPE}{tenant.slug}" if tenant else "",
             },
         )
 
