@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from dashboard import selectors
+from dashboard.reasons import reason_in_others
 from gpupool import selectors as pool
 from gpupool.models import Instance, InstanceDesire, InstanceState, NodeState
 from gpupool.services import switched_off
@@ -55,8 +56,8 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool
 
 
-class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance; times in seconds since the epoch."""
+class InstanceRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One instance; times in seconds since the epoch. `reason_in`: the reason by language, see dashboard.reasons."""
 
     id: str
     model: str
@@ -73,6 +74,7 @@ class InstanceRow(msgspec.Struct, frozen=True, kw_only=True):
     running: int | None
     waiting: int | None
     simulated: bool
+    reason_in: dict[str, str] = {}
 
 
 BLANK_DEVICE: Final = DeviceRow(
@@ -177,13 +179,15 @@ def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
 
 
 def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
+    reason = instance.reason or switched_off
     return InstanceRow(
         id=str(instance.pk),
         model=instance.version.model.name,
         version=instance.version.name,
         engine=instance.engine,
         state=instance.state,
-        reason=instance.reason or switched_off,
+        reason=reason,
+        reason_in=reason_in_others(reason),
         node=instance.node.name if instance.node else "",
         endpoint=pool.engine_address(instance),
         attached=instance.attached,

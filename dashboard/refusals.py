@@ -16,6 +16,7 @@ from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
 from dashboard import labels
+from dashboard.sentences import patterns_of, unquoted
 from dashboard.slo_words import ALERT_STATES
 
 Made = TypeVar("Made")
@@ -246,7 +247,6 @@ SENTENCES: Final = (
     _("The worker that wrote it ended before it was done. Ask for it again."),
 )  # fmt: skip
 
-_PLACE: Final = re.compile(r"%\((\w+)\)s")
 _STATES: Final[labels.Words] = {
     **labels.INSTANCE_STATES,
     **labels.VERSION_STATES,
@@ -261,7 +261,7 @@ def said(message: str) -> str:
     for pattern, sentence in _patterns().items():
         if found := pattern.fullmatch(message):
             told = gettext(sentence)
-            values = _unquoted(found.groupdict())
+            values = unquoted(found.groupdict())
             return told % (values if told == sentence else _in_words(values))
     return message
 
@@ -294,22 +294,8 @@ def tried(form: forms.Form, write: Callable[[], Made], *, fields: Mapping[str, s
 
 
 @cache
-def _patterns() -> dict["re.Pattern[str]", str]:
-    made = {}
-    # Those that say most come first: others may have room for the same words in their places.
-    for sentence in sorted(SENTENCES, key=lambda one: len(_PLACE.sub("", one)), reverse=True):
-        parts = _PLACE.split(sentence)
-        text = "".join(re.escape(part) if n % 2 == 0 else f"(?P<{part}>.+?)" for n, part in enumerate(parts))
-        made[re.compile(text, re.DOTALL)] = sentence
-    return made
-
-
-def _unquoted(values: Mapping[str, str]) -> dict[str, str]:
-    """Services quote names as Python does."""
-    return {
-        name: value[1:-1] if value[:1] == value[-1:] == "'" and len(value) > 1 else value
-        for name, value in values.items()
-    }
+def _patterns() -> "dict[re.Pattern[str], str]":
+    return patterns_of(SENTENCES)
 
 
 def _in_words(values: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from dashboard import selectors
 from dashboard.frames import DeviceRow, InstanceRow, device_row, instance_rows
+from dashboard.reasons import reason_in_others
 from gpupool import selectors as pool
 from gpupool.models import Instance, InstanceState, Node
 from gpupool.reads.nodes import table_of_nodes
@@ -21,8 +22,8 @@ _SHOWN_AFTER_STOP: Final = timedelta(minutes=10)
 """So that a page that shows an instance sees it stop."""
 
 
-class InstanceNow(msgspec.Struct, frozen=True):
-    """What of an instance changes; `since` is in seconds since the epoch."""
+class InstanceNow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of an instance changes; as of frames.InstanceRow."""
 
     state: str
     reason: str
@@ -30,6 +31,7 @@ class InstanceNow(msgspec.Struct, frozen=True):
     waiting: int | None
     since: float
     restarts: int
+    reason_in: dict[str, str] = {}
 
 
 class NodeNow(msgspec.Struct, frozen=True):
@@ -50,10 +52,11 @@ def read_instances(now: datetime) -> Mapping[str, InstanceNow]:
         )[:_MOST_INSTANCES]
     )
     off = {name: switched_off(name) for name in pool.switched_off_engines()}
-    return {
-        str(pk): InstanceNow(state, reason or off.get(engine, ""), running, waiting, since.timestamp(), restarts)
-        for pk, state, reason, running, waiting, since, restarts, engine in rows
-    }
+    found = {}
+    for pk, state, reason, running, waiting, since, restarts, engine in rows:
+        told = reason or off.get(engine, "")
+        found[str(pk)] = InstanceNow(state, told, running, waiting, since.timestamp(), restarts, reason_in_others(told))
+    return found
 
 
 def read_nodes() -> Mapping[str, NodeNow]:

@@ -16,6 +16,7 @@ from core.api.request_ids import request_id_of
 from dashboard import labels
 from dashboard.csp import allow_written_styles
 from dashboard.reads.saved_views import list_views
+from dashboard.reasons import clause_said, reason_said
 from dashboard.refusals import said as said_in_words
 
 register = template.Library()
@@ -196,6 +197,18 @@ def day(value: datetime | None) -> str:
 def said(message: str) -> str:
     """A service's sentence in the page's language; see dashboard.refusals."""
     return said_in_words(message)
+
+
+@register.filter
+def why(reason: str) -> str:
+    """Why the pool did something, or cannot, in the page's language; see dashboard.reasons."""
+    return reason_said(reason)
+
+
+@register.filter
+def why_of_device(clause: str) -> str:
+    """The same of what one device has against an instance, a sentence's end."""
+    return clause_said(clause)
 
 
 @register.filter

@@ -1,4 +1,5 @@
 // Puts figures into what the server rendered: [data-f="name:format"], [data-show="name"], [data-meter="part/whole"].
+// A text of format `why` comes in each language that says it otherwise, under its name and `_in`.
 import { age, formats } from "./format.js";
 import { words } from "./words.js";
 
@@ -31,6 +32,7 @@ export function fillSlots(scope, values) {
     const value = values[name];
     if (value === undefined) continue; // not told: it stays as it is
     if (format === "pill") setPill(slot, kind, value);
+    else if (format === "why") setText(slot, values[`${name}_in`]?.[document.documentElement.lang] ?? value);
     else if (format === "age") {
       slot.dataset.since = value;
       setText(slot, age(Date.now() / 1000 + clockSkewSeconds - value));

@@ -1,0 +1,322 @@
+"""Why the pool did what it did, in the reader's language: of instances, devices, nodes, webhooks and dry runs.
+
+The pool's policies are pure and speak English; what they said is kept in rows, and read by the API as it is. Pages say
+it in their language: whole sentences by SENTENCES, what a device has against an instance by CLAUSES. Of several
+sentences in a row each is said for itself. What stands nowhere here is shown as it was said.
+"""
+
+import re
+from functools import cache, lru_cache
+from typing import Final
+
+from django.conf import settings
+from django.utils.translation import gettext, override
+from django.utils.translation import gettext_noop as _
+
+from dashboard import labels, refusals
+from dashboard.sentences import patterns_of, unquoted
+
+SENTENCES: Final = (
+    # Placement.
+    _("Its version does not say how many bytes one instance claims."),
+    _("Its version asks for no device."),
+    _("It waits for instances that are leaving: there is room once they have gone."),
+    _("No device is known yet: no node agent has connected."),
+    _("There is no %(kind)s among the %(count)s known devices."),
+    _("No device can take it. %(devices)s."),
+    _(
+        "No %(count)s devices of one node are near enough to each other: the nearest are connected %(way)s, and its "
+        "topology is required."
+    ),
+    _(
+        "Node %(node)s has %(own)s, and one instance does not span devices of several vendors: it needs %(count)s of "
+        "one."
+    ),
+    _("It needs %(count)s devices of one node; the most that can take it on any node are %(most)s."),
+    _("Its tenant may hold %(count)s GPU, and would hold %(then)s: raise the limit, or stop some."),
+    _("Its tenant may hold %(count)s GPUs, and would hold %(then)s: raise the limit, or stop some."),
+    _("Its tenant may hold %(size)s of GPU memory, and would hold %(then)s: raise the limit, or stop something."),
+    _("It waits for %(count)s to go, by a tenant's reservation."),
+    _("It waits for %(count)s to go, by its higher priority."),
+    _("It makes room for %(version)s."),
+    _("The instance is %(state)s, not waiting for a place."),
+    _("The devices are not all on one node."),
+    _("Node %(node)s does not say how much memory its host has."),
+    _("Node %(node)s is cordoned."),
+    _("Node %(node)s is in maintenance."),
+    _("%(device)s cannot be reached now."),
+    _("%(device)s is divided: its parts can be claimed, it cannot."),
+    _("%(device)s was taken out of service: %(why)s"),
+    _("%(device)s has failed."),
+    _("%(device)s is in a state that nobody can tell."),
+    _("%(device)s is gone from its node."),
+    _("Handed to node %(node)s."),
+    # Dry runs and estimates.
+    _("It would go to %(devices)s."),
+    _("It would go to %(devices)s, connected %(way)s."),
+    _("It borrows what is reserved for %(tenants)s."),
+    _("Nobody says what it claims."),
+    _("It claims %(claim)s of each device, and %(size)s are estimated: it may run out of memory."),
+    _("Values of the cache are counted as f16: llama.cpp keeps them so without flash attention."),
+    _("Flash attention is left to llama.cpp, so it is counted as off, which takes more."),
+    _("The model was made for %(most)s tokens; the cache is counted for %(count)s."),
+    _("The KV cache is counted for one sequence of full length, the least that serves; more serves more."),
+    _("%(count)s of %(total)s layers are on devices; the rest is in the host's memory, and slower."),
+    _(
+        "%(count)s of %(total)s layers are on devices (n_gpu_layers %(asked)s); the rest is in the host's memory, and "
+        "slower."
+    ),
+    _("%(count)s attention heads cannot be shared by %(devices)s devices: take a number of devices that divides them."),
+    # The controller.
+    _("%(version)s has %(count)s of %(total)s instances."),
+    _("%(version)s has more than %(count)s instances."),
+    _("%(version)s serves no more."),
+    _("No instance of %(version)s is wanted any more."),
+    _("Replaced after it failed: %(why)s"),
+    _("It failed: %(why)s"),
+    _("Its node is in maintenance."),
+    _("Its agent is not heard any more."),
+    _("Its node is silent and it does not answer either."),
+    _("Its node is silent, but it answers."),
+    _("Its node was restarted."),
+    _("Its node was declared lost."),
+    _("Its simulated node was removed."),
+    _("Node %(node)s does not run it any more."),
+    _("Its device was taken out: %(why)s"),
+    _("%(version)s was never ready and failed, so %(other)s serves again, which was."),
+    _("The last word of it: %(why)s"),
+    # Tenants' own instances.
+    _("A tenant acquired it."),
+    _("It was released."),
+    _("It had no request for a while."),
+    _("It was idle, and another tenant's instance finds no place."),
+    _("It was idle, and another tenant's instance wakes in its place."),
+    _("More than %(most)s slept on its device, and of the least important it was used the longest ago."),
+    _("Its node has not verified yet that it serves its tenant."),
+    _("Its node holds it for one tenant; stop it to give it to others."),
+    _("It is ended and its weights kept in memory."),
+    _("It was about to wake."),
+    _("It waits to wake."),
+    # People.
+    _("Stopped on the console."),
+    _("Put to sleep on the console."),
+    _("Staged on the console."),
+    _("Woken on the console."),
+    _("Released on the console."),
+    _("Given back on the console."),
+    # What engines answer.
+    _("Waiting for the first health probe."),
+    _("It does not answer: %(why)s."),
+    _("It answers with something else: %(why)s."),
+    _("Our part for %(engine)s cannot ask it: %(why)s."),
+    _("It answers %(path)s with %(status)s."),
+    _("It serves %(names)s, not %(name)s."),
+    _("Its health answer takes more than %(seconds)s s."),
+    _("It refuses our key (%(status)s from %(path)s): set the variable named as its credential."),
+    # What agents say of engines that they look after.
+    _("It was asked to stop."),
+    _("It has no process."),
+    _("Its weights are being read into the page cache."),
+    _("Its weights are in the page cache."),
+    _("Its weights are to %(share)s in the page cache."),
+    _("Its weights are compared with their checksums."),
+    _("Its process has ended."),
+    _("Its devices do not have all of their memory back yet."),
+    _("The engine ended while no agent looked after it."),
+    _("The engine ended while %(state)s."),
+    _("The engine exited with code %(code)s while %(state)s."),
+    _("The engine was killed by %(name)s while %(state)s."),
+    _("Its log says: %(why)s"),
+    _("This node has no device %(device)s now."),
+    _("The artefact %(uri)s cannot be read: %(why)s."),
+    _("The checksum stage failed: %(why)s"),
+    _("The engine's process cannot be started: %(why)s."),
+    _("The warm-up token did not come: %(why)s."),
+    _("The warm-up request was answered with status %(status)s."),
+    _("Every engine port of this node is taken by other programs."),
+    _("The kernel ended it because it used all of its claim of host memory."),
+    # Isolation.
+    _("It asks for %(what)s, and its node has not said whether it has that."),
+    _("It asks for %(what)s, which its node lacks: %(why)s"),
+    # Webhooks.
+    _("Disabled by hand."),
+    _("It answered 410: nobody is there any more."),
+    _("Every attempt failed for %(days)s days, the last with: %(why)s"),
+    _("It was given up after a day of attempts."),
+    _("It could not be sent."),
+    _("It answered %(status)s."),
+    _("It answered %(status)s; redirects are not followed."),
+)  # fmt: skip
+
+CLAUSES: Final = (
+    _("it is a %(other)s, not a %(kind)s"),
+    _("it is simulated"),
+    _("it is real, and the version is a simulated one"),
+    _("it is no longer there"),
+    _("it is not there now"),
+    _("its node is not reachable"),
+    _("its node is in maintenance"),
+    _("its node is cordoned"),
+    _("it is divided: its parts can be claimed, it cannot"),
+    _("it was taken out of service: %(why)s"),
+    _("it has failed"),
+    _("nobody can say how it is now"),
+    _("it does not have the tag %(tag)s; it has %(tags)s"),
+    _("it does not have the tag %(tag)s; it has none"),
+    _("%(size)s of it are asked for, and the limit of memory (mem_limit_mb) is %(most)s"),
+    _("it does not compute in %(precision)s"),
+    _("the precision %(precision)s is not known"),
+    _("an %(name)s does not compute in %(precision)s"),
+    _("an %(name)s has %(size)s, and %(wanted)s are needed"),
+    _("an %(name)s is for %(most)s tokens at 16 bits, not for %(asked)s in %(precision)s"),
+    _("none of its memory may be read, written and computed in"),
+    _("no region of its memory has %(size)s"),
+    _("its node cannot isolate it so: %(why)s"),
+    _("it has %(count)s clients of MPS, and %(more)s more are over %(most)s"),
+    _("the device does not say how much memory it has"),
+    _("it needs %(size)s, %(free)s can be claimed"),
+    _("it needs %(share)s of the device's compute, %(free)s can be claimed"),
+    _("another claim has the whole device"),
+    _("the whole device is asked for, and others have claims on it"),
+    _("nothing can be claimed of its host's memory now"),
+    _("its node does not say how much memory its host has"),
+    _("its host has %(free)s of memory to claim, %(size)s are needed beside it"),
+    _("it is kept for the tenant %(tenant)s, who does not lend"),
+    _("%(size)s are kept for the tenant %(tenant)s, who does not lend"),
+    _("its tenant may hold %(most)s GPU and holds %(count)s"),
+    _("its tenant may hold %(most)s GPUs and holds %(count)s"),
+)
+"""Sentences' ends, as filters of placement say them of one device."""
+
+WAYS: Final = (
+    _("over NVSwitch"),
+    _("over NVLink"),
+    _("over NVLink-C2C"),
+    _("over XGMI"),
+    _("over Xe Link"),
+    _("over one PCIe switch"),
+    _("over a PCIe host bridge"),
+    _("within one NUMA node"),
+    _("across the sockets"),
+    _("in a way that nobody tells"),
+)
+"""How devices are connected (gpupool.policies.topology.describe)."""
+
+_OF_A_DEVICE: Final = _("%(device)s: %(why)s")
+_OF_ALL: Final = _("Its claim")
+_STOPPED: Final = _("%(sentence)s.")
+_MORE: Final = _("and %(count)s more")
+_BETWEEN: Final = _("; ")
+_NEXT: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
+_LABELLED: Final = re.compile(r"(?P<device>\S+(?: \S+)?): (?P<clause>.+)", re.DOTALL)
+
+
+def reason_said(reason: str) -> str:
+    """What was said, in the active language."""
+    if not reason:
+        return reason
+    parts = _NEXT.split(reason)
+    told = [_sentence(part) for part in parts]
+    if None in told and (whole := _sentence(reason)) is not None:
+        return whole  # what lies within it may have full stops, too
+    said = ""
+    for part, one in zip(parts, told, strict=True):
+        said += (one or part) if not said or said.endswith("。") else f" {one or part}"
+    return said
+
+
+def clause_said(clause: str) -> str:
+    """A sentence's end, in the active language."""
+    return _clause(clause) or clause
+
+
+def reason_in_others(reason: str) -> dict[str, str]:
+    """By language, where it is said otherwise there than it was: for frames, which readers of all languages share."""
+    return dict(_in_others(reason)) if reason else {}
+
+
+@lru_cache(maxsize=8192)
+def _in_others(reason: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for language, _name in settings.LANGUAGES:
+        with override(language):
+            told = reason_said(reason)
+        if told != reason:
+            found.append((language, told))
+    return tuple(found)
+
+
+@cache
+def _sentences() -> "dict[re.Pattern[str], str]":
+    return patterns_of(SENTENCES)
+
+
+@cache
+def _clauses() -> "dict[re.Pattern[str], str]":
+    return patterns_of(CLAUSES)
+
+
+def _sentence(text: str) -> str | None:
+    """None for one that is not known."""
+    labelled = _LABELLED.fullmatch(text.removesuffix(".")) if text.endswith(".") else None
+    if labelled is not None and (clause := _clause(labelled["clause"])) is not None:
+        return gettext(_STOPPED) % {"sentence": _of_a_device(labelled["device"], clause)}
+    if (found := _found(text, _sentences())) is not None:
+        return found
+    told = refusals.said(text)
+    return told if told != text else None
+
+
+def _clause(text: str) -> str | None:
+    return _found(text, _clauses())
+
+
+def _found(text: str, patterns: "dict[re.Pattern[str], str]") -> str | None:
+    for pattern, sentence in patterns.items():
+        if found := pattern.fullmatch(text):
+            told = gettext(sentence)
+            if told == sentence:
+                return text  # English is said as it was
+            return told % {name: _value(name, value) for name, value in unquoted(found.groupdict()).items()}
+    return None
+
+
+def _value(name: str, value: str) -> str:
+    match name:
+        case "why":
+            return _why(value)
+        case "state":
+            return labels.word("instance", value)
+        case "devices":
+            return _devices(value)
+        case "way" if value in WAYS:
+            return gettext(value)
+    return value
+
+
+def _why(text: str) -> str:
+    """A sentence within a sentence; without its full stop where it came without one."""
+    told = reason_said(text)
+    return told if told != text or text.endswith(".") else reason_said(f"{text}.").removesuffix(".").removesuffix("。")
+
+
+def _devices(text: str) -> str:
+    """Devices with what each has against it; names alone stay as they are."""
+    parts: list[str] = []
+    for part in text.split("; "):
+        if parts and not _LABELLED.fullmatch(part) and not re.fullmatch(r"and \d+ more", part):
+            parts[-1] += f"; {part}"  # a clause of two halves
+        else:
+            parts.append(part)
+    return gettext(_BETWEEN).join(_one_device(part) for part in parts)
+
+
+def _one_device(part: str) -> str:
+    if found := re.fullmatch(r"and (\d+) more", part):
+        return gettext(_MORE) % {"count": found[1]}
+    labelled = _LABELLED.fullmatch(part)
+    return part if labelled is None else _of_a_device(labelled["device"], clause_said(labelled["clause"]))
+
+
+def _of_a_device(device: str, clause: str) -> str:
+    return gettext(_OF_A_DEVICE) % {"device": gettext(device) if device == _OF_ALL else device, "why": clause}

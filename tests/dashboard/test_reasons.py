@@ -1,0 +1,199 @@
+"""Why the pool did something is said in the reader's language, of whatever it was put together."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from django.test import Client
+from django.utils.translation import get_language
+
+from dashboard import reasons
+from dashboard.reasons import CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
+from gpupool.policies import topology
+from tests.dashboard.people import pool
+
+ROOT: Final = Path(__file__).parents[2]
+MODULES: Final = (
+    "gpupool/policies/placement/filters.py",
+    "gpupool/policies/placement/pick.py",
+    "gpupool/policies/placement/rights.py",
+    "gpupool/policies/placement/sets.py",
+    "gpupool/policies/lease.py",
+    "gpupool/policies/nearest.py",
+    "gpupool/policies/reconcile.py",
+    "gpupool/policies/asleep_pool.py",
+    "gpupool/services/placing.py",
+    "gpupool/reads/dry_run.py",
+    "gpupool/controller/prober.py",
+)
+"""Whose every sentence is shown on pages, about instances and devices."""
+
+PARTS: Final = frozenset(
+    {
+        " It borrows what is reserved for %s.",
+        "%s of %s",
+        ", connected %s",
+        "; and %s more",
+        "; it has %s",
+        "; it has none",
+        "It would go to %s%s.%s",
+        "Its tenant may hold %s, and would hold %s: raise the limit, or stop some.",
+        "No device can take it. %s%s.",
+        "Nobody says what it claims. %s",
+        "Node %s is %s.",
+        "an %s is for %s x %s tokens at 16 bits, not for %s x %s in %s",
+        "is in a state that nobody can tell",
+        "it does not have the tag %s%s",
+        "its tenant may hold %s and holds %s",
+    }
+)
+"""What they put sentences together of: the tests below have these as people read them."""
+
+FAULTS: Final = frozenset(
+    {
+        "a claim needs a positive number of bytes",
+        "a share of a device is above 0 and at most 1",
+        "an instance is placed on one device at least",
+        "no device %s",
+    }
+)
+"""Of a caller's, in errors that no page shows."""
+
+
+def _spoken(path: Path) -> Iterator[str]:
+    """Texts of a module that have at least three words, with %s for values; docstrings are none."""
+    tree = ast.parse(path.read_text())
+    passed: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant()):
+                passed.add(id(node.value))
+            case ast.JoinedStr(values=parts):
+                passed |= {id(part) for part in parts}
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
+            case ast.Constant(value=str(text)) if id(node) not in passed:
+                yield text
+
+
+def test_all_that_placement_says_is_known_to_the_pages() -> None:
+    known = {re.sub(r"%\(\w+\)s", "%s", one) for one in (*SENTENCES, *CLAUSES)}
+    found = {text for module in MODULES for text in _spoken(ROOT / module) if text.count(" ") >= 2}
+    assert len(found) > 60
+    missing = sorted(found - known - PARTS - FAULTS)
+    assert missing == [], "list them in dashboard/reasons.py"
+    assert len(set(SENTENCES)) == len(SENTENCES)
+    assert found >= PARTS | FAULTS
+
+
+PUT_TOGETHER: Final = (
+    "No device can take it. node-1/GPU-0: it needs 4.0 GiB, 1.0 GiB can be claimed; node-1/GPU-1: it does not have the "
+    "tag a; it has none; node-2/GPU-0: it does not have the tag a; it has b, c; and 4 more.",
+    "It would go to node-1/GPU-0, node-1/GPU-1, connected over NVLink. It borrows what is reserved for Acme.",
+    "It would go to node-1/GPU-0.",
+    "Nobody says what it claims. The pool does not start TGI itself, so its memory is not estimated.",
+    "Node node-1 has 1 of amd, 1 of nvidia, and one instance does not span devices of several vendors: it needs 2 of "
+    "one.",
+    "Its tenant may hold 1 GPU, and would hold 2: raise the limit, or stop some.",
+    "Its tenant may hold 4 GPUs, and would hold 5: raise the limit, or stop some.",
+    "Node node-1 is cordoned.",
+    "GPU-0 is in a state that nobody can tell.",
+    "GPU-0: it needs 4.0 GiB, 1.0 GiB can be claimed.",
+    "It waits to wake. GPU-0: it was taken out of service: the fan hangs.",
+    "Its claim: another claim has the whole device.",
+    "Replaced after it failed: The engine exited with code 1 while loading. Its log says: no such file",
+    "It has no process. Its weights are to 93% in the page cache.",
+    "m v2 was never ready and failed, so m v1 serves again, which was. The last word of it: It answers /ready with 9.",
+    "The engine llama.cpp is switched off.",
+)
+
+
+@pytest.mark.parametrize("reason", PUT_TOGETHER)
+def test_what_is_put_together_is_said_part_by_part_and_in_english_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    assert reason_said(reason) == reason
+    spoken: list[str] = []
+
+    def translated(text: str) -> str:
+        spoken.append(text)
+        return f"<{text}>"
+
+    monkeypatch.setattr(reasons, "gettext", translated)
+    monkeypatch.setattr("dashboard.refusals.gettext", translated)
+    told = reason_said(reason)
+    assert all(one in told for one in re.findall(r"GPU-\d|node-\d|\d\.\d GiB|no such file|the fan hangs|\d+%", reason))
+    # Taken out with its brackets, nothing is left of it but what joins the parts.
+    while (inner := re.sub(r"<[^<>]*>", "", told)) != told:
+        told = inner
+    assert re.fullmatch(r"[\s.]*", told), told
+    assert spoken
+
+
+@pytest.mark.parametrize(
+    ("clause", "sentence"),
+    [
+        ("it does not have the tag a; it has none", "it does not have the tag %(tag)s; it has none"),
+        ("it does not have the tag a; it has b, c", "it does not have the tag %(tag)s; it has %(tags)s"),
+        ("its tenant may hold 1 GPU and holds 1", "its tenant may hold %(most)s GPU and holds %(count)s"),
+        ("its tenant may hold 2 GPUs and holds 3", "its tenant may hold %(most)s GPUs and holds %(count)s"),
+        (
+            "an A100 is for 256 x 4096 tokens at 16 bits, not for 512 x 8 in fp16",
+            "an %(name)s is for %(most)s tokens at 16 bits, not for %(asked)s in %(precision)s",
+        ),
+        ("its node cannot isolate it so: It asks for MPS, and its node has not said whether it has that",
+         "its node cannot isolate it so: %(why)s"),
+    ],
+)  # fmt: skip
+def test_what_a_device_has_against_an_instance_is_said_too(
+    monkeypatch: pytest.MonkeyPatch, clause: str, sentence: str
+) -> None:
+    assert clause_said(clause) == clause
+    asked: list[str] = []
+
+    def translated(text: str) -> str:
+        asked.append(text)
+        return f"≈{text}"
+
+    monkeypatch.setattr(reasons, "gettext", translated)
+    assert clause_said(clause).startswith("≈")
+    assert asked[0] == sentence
+
+
+def test_every_way_that_devices_are_connected_has_words() -> None:
+    assert {topology.describe(score) for score in (*topology.LEVELS.values(), 0.0)} <= set(WAYS)
+
+
+def test_what_nobody_knows_is_shown_as_it_was_said() -> None:
+    for text in ("", "OOM: 3 of 4.", "Traceback (most recent call last): boom. It hurts.", "a: b"):
+        assert reason_said(text) == text
+        assert reason_in_others(text) == {}
+
+
+def test_frames_carry_a_reason_in_each_language_that_says_it_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        reasons, "gettext", lambda text: f"≈{text}" if (get_language() or "").startswith("zh") else text
+    )
+    reason = "Its node is in maintenance."
+    reasons._in_others.cache_clear()
+    assert reason_in_others(reason) == {"zh-hans": f"≈{reason}"}
+    reasons._in_others.cache_clear()
+
+
+@pytest.mark.django_db
+def test_pages_say_reasons_in_the_readers_language(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pool(state="requested")
+    made.instance.reason = "Its node is in maintenance."
+    made.instance.save()
+    made.version.state_reason = "m v2 was never ready and failed, so m v1 serves again, which was."
+    made.version.memory_bytes = 200 << 30
+    made.version.save()
+    monkeypatch.setattr(reasons, "gettext", lambda text: f"≈{text}")
+    for address in ("/console/instances/", f"/console/instances/{made.instance.pk}/", "/console/routing/"):
+        assert "≈Its node is in maintenance." in operator.get(address).content.decode(), address
+    assert "≈m v2 was never ready" in operator.get(f"/console/versions/{made.version.pk}/").content.decode()
+    fit = operator.get(f"/console/fit/?version={made.version.pk}").content.decode()
+    assert "≈No device can take it." in fit
+    assert "≈it needs" in fit.lower()
