@@ -1,11 +1,14 @@
 """The bar above a list: what is sought changes, how the list is shown stays; a view is of the list, not of a page."""
 
 import re
+from html import escape, unescape
 from uuid import UUID
 
 import pytest
 from django.test import Client
 
+from dashboard.models import SavedView
+from tenants.models import TenantRole, User
 from tests.dashboard.people import tenant
 
 pytestmark = pytest.mark.django_db
@@ -42,3 +45,15 @@ def test_clearing_the_filters_leaves_time_zone_and_order(operator: Client) -> No
 def test_a_view_of_the_request_log_begins_with_its_newest(operator: Client) -> None:
     text = operator.get(f"/console/requests/?outcome=failed&before={UUID(int=7)}").content.decode()
     assert 'name="query" value="outcome=failed"' in text
+
+
+def test_what_is_looked_at_of_ones_usage_can_be_kept(client: Client) -> None:
+    tenant("acme", ada=TenantRole.VIEWER)
+    client.force_login(User.objects.get(email="ada@example.com"))
+    page, asked = "/t/acme/usage/", "range=30d&group=key&q=batch"
+    form = client.get(f"{page}?{asked}").content.decode()
+    form = form[form.index('class="save-view"') :]
+    sent = {name: unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', form[:2000])}
+    assert (sent["table"], sent["path"], sent["query"], sent["tenant"]) == ("portal-usage", page, asked, "acme")
+    assert client.post("/views/save/", {**sent, "name": "Batch"})["Location"] == f"{page}?{asked}"
+    assert f'href="?{escape(SavedView.objects.get().query)}"' in client.get(page).content.decode()
