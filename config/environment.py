@@ -9,6 +9,7 @@ from typing import Final
 from config.house_settings import BASE_DIR, HouseSettings
 from config.pool_settings import PoolSettings
 from config.request_settings import RequestSettings
+from core.env import gettext_noop as _
 from core.env import read, read_file, setting
 
 __all__ = ["BASE_DIR", "Environment", "environment"]
@@ -23,36 +24,42 @@ class Environment(PoolSettings, RequestSettings, HouseSettings):
 
     smtp_url: str | None = setting(
         "GATEHOUSE_SMTP_URL",
-        "Mail server: smtp://user:password@host:587 (encrypted by STARTTLS; with ?tls=off not) or smtps://...; when "
-        "empty no e-mail is sent, and notices say so.",
+        _(
+            "Mail server: smtp://user:password@host:587 (encrypted by STARTTLS; with ?tls=off not) or smtps://...; "
+            "when empty no e-mail is sent, and notices say so."
+        ),
         default=None,
         secret=True,
     )
-    mail_from: str = setting("GATEHOUSE_MAIL_FROM", "Sender of e-mails.", default="gatehouse@localhost")
+    mail_from: str = setting("GATEHOUSE_MAIL_FROM", _("Sender of e-mails."), default="gatehouse@localhost")
     webhook_allow_private: bool = setting(
         "GATEHOUSE_WEBHOOK_ALLOW_PRIVATE",
-        "Webhooks may point to private addresses and to http://, for networks without a way out; metadata services "
-        "of clouds never.",
+        _(
+            "Webhooks may point to private addresses and to http://, for networks without a way out; metadata services "
+            "of clouds never."
+        ),
         default=False,
     )
 
     metrics_token: str | None = setting(
         "GATEHOUSE_METRICS_TOKEN",
-        "Bearer token that /metrics asks for; when empty, only this machine may read it.",
+        _("Bearer token that /metrics asks for; when empty, only this machine may read it."),
         default=None,
         secret=True,
     )
-    log_level: str = setting("GATEHOUSE_LOG_LEVEL", "DEBUG, INFO, WARNING or ERROR.", default="INFO")
+    log_level: str = setting("GATEHOUSE_LOG_LEVEL", _("DEBUG, INFO, WARNING or ERROR."), default="INFO")
     request_log: str = setting(
         "GATEHOUSE_REQUEST_LOG",
-        "Which requests are a line of the log, at every door: off, errors (what failed, was refused by the inference "
-        "endpoints, or took long) or all.",
+        _(
+            "Which requests are a line of the log, at every door: off, errors (what failed, was refused by the "
+            "inference endpoints, or took long) or all."
+        ),
         default="errors",
     )
     request_log_slow_seconds: float = setting(
-        "GATEHOUSE_REQUEST_LOG_SLOW_SECONDS", "What counts as long there, seconds.", default=30.0, minimum=0
+        "GATEHOUSE_REQUEST_LOG_SLOW_SECONDS", _("What counts as long there, seconds."), default=30.0, minimum=0
     )
-    log_format: str = setting("GATEHOUSE_LOG_FORMAT", "json or console.", default="json")
+    log_format: str = setting("GATEHOUSE_LOG_FORMAT", _("json or console."), default="json")
 
     @property
     def connections(self) -> int:

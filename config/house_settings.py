@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from core.env import gettext_noop as _
 from core.env import setting
 
 BASE_DIR: Final = Path(__file__).resolve().parent.parent
@@ -13,133 +14,151 @@ BASE_DIR: Final = Path(__file__).resolve().parent.parent
 class HouseSettings:
     """What everything else rests on."""
 
-    var_dir: Path = setting("GATEHOUSE_VAR_DIR", "Folder for data, logs and sockets.", default=BASE_DIR / "var")
-    debug: bool = setting("GATEHOUSE_DEBUG", "Django debug pages; never in production.", default=False)
+    var_dir: Path = setting("GATEHOUSE_VAR_DIR", _("Folder for data, logs and sockets."), default=BASE_DIR / "var")
+    debug: bool = setting("GATEHOUSE_DEBUG", _("Django debug pages; never in production."), default=False)
     secret_key: str | None = setting(
-        "GATEHOUSE_SECRET_KEY", "Signs sessions; `up` makes one and keeps it under var/.", default=None, secret=True
+        "GATEHOUSE_SECRET_KEY", _("Signs sessions; `up` makes one and keeps it under var/."), default=None, secret=True
     )
     allowed_hosts: tuple[str, ...] = setting(
         "GATEHOUSE_ALLOWED_HOSTS",
-        "Host names the console answers to, comma-separated.",
+        _("Host names the console answers to, comma-separated."),
         default=("localhost", "127.0.0.1", "[::1]"),
     )
     trusted_origins: tuple[str, ...] = setting(
-        "GATEHOUSE_TRUSTED_ORIGINS", "Origins (scheme://host) that may post forms, when behind a proxy.", default=()
+        "GATEHOUSE_TRUSTED_ORIGINS", _("Origins (scheme://host) that may post forms, when behind a proxy."), default=()
     )
     require_mfa: str = setting(
         "GATEHOUSE_REQUIRE_MFA",
-        "Who must have a second factor to use console, portal and, with a session, the control API: off, platform "
-        "(people with a platform role) or all.",
+        _(
+            "Who must have a second factor to use console, portal and, with a session, the control API: off, platform "
+            "(people with a platform role) or all."
+        ),
         default="off",
     )
     oidc_issuer: str | None = setting(
         "GATEHOUSE_OIDC_ISSUER",
-        "OpenID Connect provider that people may log in by: its issuer, https://..., as its discovery document names "
-        "it.",
+        _(
+            "OpenID Connect provider that people may log in by: its issuer, https://..., as its discovery document "
+            "names it."
+        ),
         default=None,
     )
-    oidc_client_id: str | None = setting("GATEHOUSE_OIDC_CLIENT_ID", "What the provider knows us as.", default=None)
+    oidc_client_id: str | None = setting("GATEHOUSE_OIDC_CLIENT_ID", _("What the provider knows us as."), default=None)
     oidc_client_secret: str | None = setting(
-        "GATEHOUSE_OIDC_CLIENT_SECRET", "Our secret at the provider.", default=None, secret=True
+        "GATEHOUSE_OIDC_CLIENT_SECRET", _("Our secret at the provider."), default=None, secret=True
     )
     oidc_client_secret_file: Path | None = setting(
-        "GATEHOUSE_OIDC_CLIENT_SECRET_FILE", "File that holds it, instead.", default=None
+        "GATEHOUSE_OIDC_CLIENT_SECRET_FILE", _("File that holds it, instead."), default=None
     )
     oidc_name: str = setting(
-        "GATEHOUSE_OIDC_NAME", "What the log-in page calls the provider.", default="single sign-on"
+        "GATEHOUSE_OIDC_NAME", _("What the log-in page calls the provider."), default="single sign-on"
     )
     oidc_scopes: tuple[str, ...] = setting(
         "GATEHOUSE_OIDC_SCOPES",
-        "What is asked of the provider, comma-separated; some tell groups only when asked for them.",
+        _("What is asked of the provider, comma-separated; some tell groups only when asked for them."),
         default=("openid", "profile", "email"),
     )
     time_zone: str = setting(
-        "GATEHOUSE_TIME_ZONE", "IANA zone of the console where no tenant's applies.", default="UTC"
+        "GATEHOUSE_TIME_ZONE", _("IANA zone of the console where no tenant's applies."), default="UTC"
     )
 
     currency: str = setting(
         "GATEHOUSE_CURRENCY",
-        "ISO 4217 code of the one currency of prices, budgets and bills. Fixed at the first start: another one later "
-        "refuses the start.",
+        _(
+            "ISO 4217 code of the one currency of prices, budgets and bills. Fixed at the first start: another one "
+            "later refuses the start."
+        ),
         default="USD",
     )
     minutes_kept_days: int = setting(
         "GATEHOUSE_MINUTES_KEPT_DAYS",
-        "How long sums of usage and of refusals by the minute are kept; sums of usage by hour and day stay.",
+        _("How long sums of usage and of refusals by the minute are kept; sums of usage by hour and day stay."),
         default=90,
         minimum=31,
         maximum=36_500,
     )
 
     database_url: str | None = setting(
-        "DATABASE_URL", "PostgreSQL 15 or newer: postgresql://user:password@host:port/name.", default=None, secret=True
+        "DATABASE_URL",
+        _("PostgreSQL 15 or newer: postgresql://user:password@host:port/name."),
+        default=None,
+        secret=True,
     )
     owner_database_url: str | None = setting(
         "GATEHOUSE_OWNER_DATABASE_URL",
-        "The same database as the role that owns it, for migrations alone: DATABASE_URL's role then needs to own "
-        "nothing, and cannot empty the audit log. DATABASE_URL when empty.",
+        _(
+            "The same database as the role that owns it, for migrations alone: DATABASE_URL's role then needs to own "
+            "nothing, and cannot empty the audit log. DATABASE_URL when empty."
+        ),
         default=None,
         secret=True,
     )
     lease_database_url: str | None = setting(
         "LEASE_DATABASE_URL",
-        "Direct (unpooled) connection for leases; DATABASE_URL when empty.",
+        _("Direct (unpooled) connection for leases; DATABASE_URL when empty."),
         default=None,
         secret=True,
     )
     statement_timeout_ms: int = setting(
         "GATEHOUSE_STATEMENT_TIMEOUT_MS",
-        "Longest SQL statement of a page or API call, ms.",
+        _("Longest SQL statement of a page or API call, ms."),
         default=15_000,
         minimum=100,
     )
     valkey_state_url: str | None = setting(
         "VALKEY_STATE_URL",
-        "Valkey or Redis 7+ for limits and the usage stream (append-only file, noeviction).",
+        _("Valkey or Redis 7+ for limits and the usage stream (append-only file, noeviction)."),
         default=None,
         secret=True,
     )
     valkey_scratch_url: str | None = setting(
-        "VALKEY_SCRATCH_URL", "Valkey or Redis 7+ for cache, channel layer and broker.", default=None, secret=True
+        "VALKEY_SCRATCH_URL", _("Valkey or Redis 7+ for cache, channel layer and broker."), default=None, secret=True
     )
     valkey_prefix: str = setting(
         "GATEHOUSE_VALKEY_PREFIX",
-        "Prefix of every key and channel: of each house another, where several share a server.",
+        _("Prefix of every key and channel: of each house another, where several share a server."),
         default="gh:",
     )
     valkey_deadline_seconds: float = setting(
-        "GATEHOUSE_VALKEY_DEADLINE_SECONDS", "Longest wait for a limit's script, seconds.", default=0.05, minimum=0.001
+        "GATEHOUSE_VALKEY_DEADLINE_SECONDS",
+        _("Longest wait for a limit's script, seconds."),
+        default=0.05,
+        minimum=0.001,
     )
 
-    relay_host: str = setting("GATEHOUSE_RELAY_HOST", "Address the relay listens on.", default="127.0.0.1")
+    relay_host: str = setting("GATEHOUSE_RELAY_HOST", _("Address the relay listens on."), default="127.0.0.1")
     relay_port: int = setting(
         "GATEHOUSE_RELAY_PORT",
-        "Port of the relay (the OpenAI-compatible door).",
+        _("Port of the relay (the OpenAI-compatible door)."),
         default=8080,
         minimum=1,
         maximum=65535,
     )
     relay_processes: int = setting(
-        "GATEHOUSE_RELAY_PROCESSES", "Relay processes that `up` starts.", default=1, minimum=1, maximum=256
+        "GATEHOUSE_RELAY_PROCESSES", _("Relay processes that `up` starts."), default=1, minimum=1, maximum=256
     )
     relay_cpus: str = setting(
         "GATEHOUSE_RELAY_CPUS",
-        "Processors that relay processes run on, such as 0-7,16-23: those of one NUMA node, whose memory they then "
-        "use; all when empty.",
+        _(
+            "Processors that relay processes run on, such as 0-7,16-23: those of one NUMA node, whose memory they then "
+            "use; all when empty."
+        ),
         default="",
     )
-    web_host: str = setting("GATEHOUSE_WEB_HOST", "Address the web process listens on.", default="127.0.0.1")
+    web_host: str = setting("GATEHOUSE_WEB_HOST", _("Address the web process listens on."), default="127.0.0.1")
     web_port: int = setting(
-        "GATEHOUSE_WEB_PORT", "Port of console, portal and control API.", default=8000, minimum=1, maximum=65535
+        "GATEHOUSE_WEB_PORT", _("Port of console, portal and control API."), default=8000, minimum=1, maximum=65535
     )
     web_url: str | None = setting(
         "GATEHOUSE_WEB_URL",
-        "Where browsers and node agents reach the web process, from host and port when empty; with https:// its "
-        "cookies are sent over https only.",
+        _(
+            "Where browsers and node agents reach the web process, from host and port when empty; with https:// its "
+            "cookies are sent over https only."
+        ),
         default=None,
     )
     relay_url: str | None = setting(
         "GATEHOUSE_RELAY_URL",
-        "Where applications reach the relay, shown in console and portal; from host and port when empty.",
+        _("Where applications reach the relay, shown in console and portal; from host and port when empty."),
         default=None,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
+from django.utils.translation import gettext
 
 from core.env import SettingsError, read_file
 
@@ -55,7 +56,7 @@ def _row(field: "dataclasses.Field[Any]", value: Any, written: dict[str, str]) -
     source = "environment" if os.environ.get(variable) else "file" if written.get(variable) else "default"
     return SettingRow(
         variable=variable,
-        help=field.metadata["help"],
+        help=gettext(field.metadata["help"]),
         value=(MASK if value else "") if secret else _said(value),
         default="" if field.default is dataclasses.MISSING or secret else _said(field.default),
         source=source,

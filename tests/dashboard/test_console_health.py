@@ -43,6 +43,14 @@ def test_settings_are_told_with_their_source_and_no_secret(
     assert "hush-hush" not in shown
 
 
+def test_what_a_setting_means_is_said_and_found_in_the_readers_language(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.reads.process_settings.gettext", lambda text: f"日志：{text}")
+    rows = operator.get("/console/settings/", {"q": "日志：json"}).context["rows"]
+    assert [(row.variable, row.help) for row in rows] == [("GATEHOUSE_LOG_FORMAT", "日志：json or console.")]
+
+
 @pytest.mark.parametrize(
     ("url", "told"),
     [
