@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from dashboard.refusals import said
 from gpupool.models import ModelVersion
 from gpupool.policies.plain_yaml import BadYaml, read_yaml
 from gpupool.policies.version_needs import LARGEST_BYTES, LONGEST_TAG, MOST_DEVICES, VersionNeeds
@@ -225,7 +226,7 @@ class CardForm(forms.Form):
         try:
             card = read_yaml(self.cleaned_data["card"].encode())
         except BadYaml as error:
-            raise ValidationError(str(error)) from error
+            raise ValidationError(said(str(error))) from error
         if not isinstance(card, dict):
             raise ValidationError(_("A model card is an object with members such as model, version and licence."))
         return card

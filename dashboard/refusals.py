@@ -1,8 +1,8 @@
 """What services refuse, in the reader's language: forms show it at the field, or above them all.
 
-Services speak English sentences with values in them. Those that a person on a page can meet stand here, with places
-for the values; what stands nowhere here is shown as the service said it. A value may be a sentence itself (`why`), and
-a state is said in the word that pages have for it (`state`).
+Services speak English sentences with values in them. Those that a person on a page can meet stand here and in
+dashboard.document_sentences, with places for the values; what stands nowhere here is shown as the service said it. A
+value may be said itself (`why`, `whose`, `what`), and a state is said in the word that pages have for it (`state`).
 """
 
 import re
@@ -15,7 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
-from dashboard import labels
+from dashboard import document_sentences, labels
 from dashboard.sentences import patterns_of, unquoted
 from dashboard.slo_words import ALERT_STATES
 
@@ -66,7 +66,6 @@ SENTENCES: Final = (
     _("There is no model card (model-card.yaml)."),
     _("There is no signature: this installation has a trusted root, so a Sigstore bundle is needed."),
     _("%(name)s is no member of a model card."),
-    _("%(whose)s lacks %(what)s"),
     _("A signature cannot be checked: GATEHOUSE_TRUSTED_ROOT is not set."),
     _("A signature is of a manifest or its files, and there is no manifest."),
     _("A bill of materials is of an artefact's files, and there is no manifest."),
@@ -295,7 +294,7 @@ def tried(form: forms.Form, write: Callable[[], Made], *, fields: Mapping[str, s
 
 @cache
 def _patterns() -> "dict[re.Pattern[str], str]":
-    return patterns_of(SENTENCES)
+    return patterns_of((*SENTENCES, *document_sentences.SENTENCES))
 
 
 def _in_words(values: Mapping[str, str]) -> dict[str, str]:
@@ -304,6 +303,7 @@ def _in_words(values: Mapping[str, str]) -> dict[str, str]:
     for name in ("state", "other"):
         if name in made:
             made[name] = str(_STATES.get(made[name], made[name]))
-    if "why" in made:
-        made["why"] = said(made["why"])
+    for name in ("why", "whose", "what"):
+        if name in made:
+            made[name] = said(made[name])
     return made

@@ -1,9 +1,6 @@
 """Why the pool did something is said in the reader's language, of whatever it was put together."""
 
-import ast
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,8 +11,8 @@ from dashboard import reasons
 from dashboard.reasons import CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
 from gpupool.policies import topology
 from tests.dashboard.people import pool
+from tests.dashboard.spoken import spoken, with_places
 
-ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = (
     "gpupool/policies/placement/filters.py",
     "gpupool/policies/placement/pick.py",
@@ -63,24 +60,8 @@ FAULTS: Final = frozenset(
 """Of a caller's, in errors that no page shows."""
 
 
-def _spoken(path: Path) -> Iterator[str]:
-    """Texts of a module that have at least three words, with %s for values; docstrings are none."""
-    tree = ast.parse(path.read_text())
-    passed: set[int] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Expr(value=ast.Constant()):
-                passed.add(id(node.value))
-            case ast.JoinedStr(values=parts):
-                passed |= {id(part) for part in parts}
-                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
-            case ast.Constant(value=str(text)) if id(node) not in passed:
-                yield text
-
-
 def test_all_that_placement_says_is_known_to_the_pages() -> None:
-    known = {re.sub(r"%\(\w+\)s", "%s", one) for one in (*SENTENCES, *CLAUSES)}
-    found = {text for module in MODULES for text in _spoken(ROOT / module) if text.count(" ") >= 2}
+    known, found = with_places((*SENTENCES, *CLAUSES)), spoken(MODULES)
     assert len(found) > 60
     missing = sorted(found - known - PARTS - FAULTS)
     assert missing == [], "list them in dashboard/reasons.py"

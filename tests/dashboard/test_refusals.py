@@ -10,10 +10,11 @@ from typing import Final
 import pytest
 from django.test import Client
 
-from dashboard import refusals
+from dashboard import document_sentences, reasons, refusals
 from dashboard.refusals import SENTENCES, said
 from tenants.models import TenantRole, User, Webhook
 from tests.dashboard.people import tenant
+from tests.dashboard.spoken import spoken, with_places
 
 ROOT: Final = Path(__file__).parents[2]
 SERVICES: Final = ("tenants/services", "gpupool/services", "gateway/services", "dashboard/services")
@@ -102,6 +103,47 @@ def test_what_only_the_api_meets_is_still_refused_and_by_the_api_alone() -> None
     assert API_MODULES.keys() <= {module for module, _ in found}
     assert API_SENTENCES.keys() <= {text for _, text in found}
     assert API_SENTENCES.keys() & listed == set()
+
+
+DOCUMENTS: Final = (
+    "gpupool/policies/manifest.py",
+    "gpupool/policies/model_card.py",
+    "gpupool/policies/plain_yaml.py",
+    "gpupool/policies/sbom.py",
+    "gpupool/weights/signature.py",
+    "gpupool/engines/llamacpp/launch.py",
+    "gpupool/engines/arguments.py",
+)
+"""Whose every sentence is about what people paste into forms."""
+
+PARTS: Final = frozenset(
+    {
+        " in line %s",
+        " and the file's %s.",
+        "This is not YAML%s: %s.",
+        "%s lacks sampling_share: %s.",
+        "The bundle is of something else: it signs SHA-256 %s, the manifest's is %s",
+        "a character is not allowed",
+    }
+)
+"""Of which some are put together."""
+
+
+def test_all_that_is_wrong_with_what_people_paste_is_listed() -> None:
+    listed = with_places((*SENTENCES, *document_sentences.SENTENCES, *reasons.SENTENCES))
+    found = spoken(DOCUMENTS)
+    assert len(found) > 70
+    missing = sorted(found - listed - PARTS)
+    assert missing == [], "list them in dashboard/document_sentences.py"
+    assert found >= PARTS
+
+
+def test_a_cards_part_and_what_it_lacks_are_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "gettext", lambda text: f"<{text}>")
+    told = said("Data set 2 (wiki) lacks sampling_share: its share of the training's samples, 0 to 1.")
+    assert told == ("<<Data set 2 (wiki)> lacks sampling_share: <its share of the training's samples, 0 to 1>.>")
+    assert said("This is not YAML in line 3: mapping values are not allowed here.").startswith("<This is not YAML in ")
+    assert said("The card has no member 'x'.") == "<<The card> has no member x.>"
 
 
 def test_the_sentence_that_says_most_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
