@@ -6,13 +6,13 @@ that a tenant set up for itself that tenant alone. Each telling has a key of its
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
 
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.policies.slo import Pair
+from gateway.policies.slo import PAIRS
 from gateway.policies.slo_alerts import Alert, AlertState, NotAllowed, Severity, Step, moved, step
 from gateway.reads import slo
 from gateway.reads.slo import PairStanding, Standing, holds, read_standings
@@ -25,6 +25,7 @@ from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.notices import raise_notice
 
 LONGEST_SILENCE: Final = timedelta(days=30)
+EndedBy = Literal["changed", "disabled", "deleted"]
 AT_ONCE: Final = 100
 _LOCK: Final = 6_103_515_625  # of this look, in the database: whoever comes second lets the first one do it
 
@@ -112,13 +113,20 @@ def acknowledge_alert(alert_id: UUID, *, actor: Actor, now: datetime) -> Objecti
     return alert
 
 
-def end_alerts(objective: Objective, *, actor: Actor) -> None:
-    """What they told of is no longer what the objective says. In the caller's transaction; nobody is told."""
+def end_alerts(objective: Objective, *, actor: Actor, by: EndedBy) -> None:
+    """What they told of is no longer what the objective says. In the caller's transaction.
+
+    Who was told that it burns is told that this is over: what they opened for it elsewhere would stay open for ever.
+    """
     now = datetime.now(UTC)
-    for alert in objective.alerts.exclude(state=AlertState.RESOLVED.value):
-        alert.state, alert.resolved_at = AlertState.RESOLVED.value, now
-        alert.save(update_fields=["state", "resolved_at"])
+    silenced = is_silenced(objective, list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now)))
+    for alert in objective.alerts.select_for_update().exclude(state=AlertState.RESOLVED.value):
+        tell = alert.told > 0 and not silenced
+        alert.state, alert.resolved_at, alert.told = AlertState.RESOLVED.value, now, alert.told + tell
+        alert.save(update_fields=["state", "resolved_at", "told"])
         _tell("objective_alert.resolved", alert, actor, after={"pair": alert.pair})
+        if tell:
+            _raise(objective, NoticeKind.OBJECTIVE_RECOVERED, alert, ended_by=by)
 
 
 @transaction.atomic
@@ -214,7 +222,13 @@ def _look(
             _tell("objective_alert.resolved", row, SYSTEM, after={"pair": pair.name})
     if not after.tell:
         return 0
-    _raise(objective, standing, row, pair, over=after.over)
+    remaining = standing.budget.remaining
+    _raise(
+        objective,
+        NoticeKind.OBJECTIVE_RECOVERED if after.over else NoticeKind.OBJECTIVE_BURNING,
+        row,
+        budget_remaining=None if remaining is None else round(remaining, 4),
+    )
     return 1
 
 
@@ -238,8 +252,8 @@ def _write(row: ObjectiveAlert, after: Step, now: datetime) -> None:
     row.resolved_at = now if alert.state is AlertState.RESOLVED else None
 
 
-def _raise(objective: Objective, standing: Standing, row: ObjectiveAlert, pair: Pair, *, over: bool) -> None:
-    kind = NoticeKind.OBJECTIVE_RECOVERED if over else NoticeKind.OBJECTIVE_BURNING
+def _raise(objective: Objective, kind: NoticeKind, row: ObjectiveAlert, **more: Any) -> None:
+    pair = next((one for one in PAIRS if one.name == row.pair), None)
     payload: dict[str, Any] = {
         "objective": str(objective.pk),
         "alert": str(row.pk),
@@ -251,12 +265,13 @@ def _raise(objective: Objective, standing: Standing, row: ObjectiveAlert, pair: 
         "model": objective.model,
         "severity": row.severity,
         "pair": row.pair,
-        "burn_threshold": pair.burn,
+        "burn_threshold": None if pair is None else pair.burn,
         "long_burn": round(row.long_burn, 2),
         "short_burn": round(row.short_burn, 2),
-        "budget_remaining": None if standing.budget.remaining is None else round(standing.budget.remaining, 4),
+        "budget_remaining": None,
         "opened_at": row.opened_at.isoformat(timespec="seconds"),
         "time_zone": "UTC",
+        **more,
     }
     audience: list[Tenant | None] = [] if objective.tenants_own else [None]
     audience += [objective.tenant] if objective.tenant is not None else []

@@ -107,7 +107,7 @@ def change_objective(objective_id: UUID, *, actor: Actor, **values: Any) -> Obje
     if recounted or longer or (after["enabled"] and not before["enabled"]):
         forget_tallies(objective)
     if recounted or before["target"] != after["target"] or not objective.enabled:
-        end_alerts(objective, actor=actor)
+        end_alerts(objective, actor=actor, by="changed" if objective.enabled else "disabled")
     objective.save()
     changed = [field for field in after if after[field] != before[field]]
     _tell(
@@ -124,6 +124,7 @@ def change_objective(objective_id: UUID, *, actor: Actor, **values: Any) -> Obje
 def delete_objective(objective_id: UUID, *, actor: Actor) -> None:
     """With what was counted for it and its alerts. Raises Objective.DoesNotExist."""
     objective = lock_objective(objective_id)
+    end_alerts(objective, actor=actor, by="deleted")
     _tell("objective.deleted", objective, actor, before=_values(objective))
     objective.delete()
 

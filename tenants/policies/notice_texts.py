@@ -161,14 +161,13 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
     ),
     NoticeKind.OBJECTIVE_RECOVERED: (
         (
-            "Over: {name} burns its error budget no faster than it may",
-            "The alert of {opened_at} about the objective {name} ({long_window} and {short_window}) is over. "
-            "{remaining_percent} of the budget of {window_days} days is left.",
+            "Over: {name} {over_because}",
+            "The alert of {opened_at} about the objective {name} ({long_window} and {short_window}) is over."
+            "{budget_left}",
         ),
         (
-            "已恢复：{name} 的错误预算消耗恢复正常",
-            "目标 {name} 自 {opened_at} 起的告警（{long_window} 与 {short_window}）已结束。{window_days} 天预算还剩 "
-            "{remaining_percent}。",
+            "{over_because}",
+            "目标 {name} 自 {opened_at} 起的告警（{long_window} 与 {short_window}）已结束。{budget_left}",
         ),
     ),
     NoticeKind.REQUEST_OPENED: (
@@ -187,6 +186,15 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ("Webhook 测试", "没有发生任何事情：有人在测试此 Webhook。"),
     ),
 }
+
+
+_OVER: Final[Mapping[str, tuple[str, str]]] = {
+    "": ("burns its error budget no faster than it may", "已恢复：{name} 的错误预算消耗恢复正常"),
+    "changed": ("was changed, and is counted anew", "已结束：目标 {name} 已更改，将重新统计"),
+    "disabled": ("was switched off", "已结束：目标 {name} 已停用"),
+    "deleted": ("was deleted", "已结束：目标 {name} 已删除"),
+}
+"""Why an alert about an objective is over, by `ended_by` of the payload."""
 
 
 class _Words(dict[str, str]):
@@ -243,10 +251,16 @@ def _objective_words(payload: Mapping[str, Any], chinese: bool) -> dict[str, str
     ]
     left = payload.get("budget_remaining")
     unknown = "未知" if chinese else "An unknown share"
+    remaining = f"{left * 100:.1f} %" if isinstance(left, (int, float)) else unknown
+    ended_by, days = str(payload.get("ended_by", "")), payload.get("window_days", "…")
+    over = _OVER.get(ended_by, _OVER[""])[chinese].format(name=payload.get("name", "…"))
+    told = f"{days} 天预算还剩 {remaining}。" if chinese else f" {remaining} of the budget of {days} days is left."
     return {
         "long_window": windows[0],
         "short_window": windows[-1],
-        "remaining_percent": f"{left * 100:.1f} %" if isinstance(left, (int, float)) else unknown,
+        "remaining_percent": remaining,
+        "over_because": over,
+        "budget_left": "" if ended_by else told,
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,8 @@ from gateway.services.objective_tallies import NEW_AT_ONCE, tally_objectives
 from gateway.services.objectives import change_objective, delete_objective
 from tenants.actor import SYSTEM, user_actor
 from tenants.models import AuditEvent, Delivery, Notice, Tenant, TenantRole, Webhook
+from tenants.policies.notice_texts import notice_text
+from tenants.policies.notices import NoticeKind
 from tenants.services import add_member, create_tenant, create_user
 from tenants.services.errors import Conflict, InvalidInput
 from tests.gateway.slo_rows import NOW, tally, traffic, ttft_objective
@@ -267,6 +269,39 @@ def test_new_ones_that_take_too_long_keep_no_other_new_one_waiting(
     assert [failed[pk] for pk in sorted(slow)] == [NOW + timedelta(minutes=1)] * (NEW_AT_ONCE - 1) + [NOW]
     one = change_objective(min(slow), actor=SYSTEM, model="code-fast")
     assert (one.count_failed_at, new_before(one), new_before(quick)) == (None, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "says", "in_chinese"),
+    [
+        ("changed", "was changed, and is counted anew", "已更改"),
+        ("disabled", "was switched off", "已停用"),
+        ("deleted", "was deleted", "已删除"),
+    ],
+)
+def test_who_was_told_of_an_alert_is_told_that_a_person_ended_it(
+    acme: Tenant, ended_by: str, says: str, in_chinese: str
+) -> None:
+    burn(acme)
+    told, quiet = ttft_objective(tenant=acme, name="ours"), ttft_objective(name="quiet")
+    create_silence(objective=quiet, reason="x", ends_at=NOW + timedelta(days=1), actor=SYSTEM, now=NOW)
+    Silence.objects.update(ends_at=datetime.now(UTC) + timedelta(days=1))
+    evaluate_objectives(now=NOW)
+    for one in (told, quiet):
+        if ended_by == "deleted":
+            delete_objective(one.pk, actor=SYSTEM)
+        else:
+            change_objective(
+                one.pk, actor=SYSTEM, **({"target": 0.95} if ended_by == "changed" else {"enabled": False})
+            )
+    over = Notice.objects.filter(kind="objective_recovered")
+    assert {(one.payload["name"], one.tenant) for one in over} == {("ours", None), ("ours", acme)}
+    assert over.count() == 2 * 3
+    text = notice_text(NoticeKind.OBJECTIVE_RECOVERED, over[0].payload, "en")
+    assert text.subject == f"Over: ours {says}"
+    assert "budget" not in text.body
+    assert in_chinese in notice_text(NoticeKind.OBJECTIVE_RECOVERED, over[0].payload, "zh-hans").subject
+    assert "…" not in text.body
 
 
 def test_changed_and_disabled_objectives_end_their_alerts(acme: Tenant) -> None:
