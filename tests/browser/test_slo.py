@@ -140,7 +140,7 @@ def test_an_operator_makes_one_and_is_told_what_a_threshold_may_be(board: Object
 
 
 def test_an_alert_is_acknowledged_silenced_and_shown_live(board: Objective, open_page: OpenPage, shoot: Shoot) -> None:
-    page = open_page(width=1280, height=900)
+    page = open_page(width=1280, height=900, refusals=True)  # it asks for what is deleted, maybe
     log_in(page, "olga", then=f"/console/slo/{board.pk}/")
     wait_for_pill(page, "live")
     page.get_by_role("button", name="Acknowledge").first.click()
@@ -158,6 +158,8 @@ def test_an_alert_is_acknowledged_silenced_and_shown_live(board: Objective, open
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Change the objective"
     chart_is_drawn(page, "slo-heat-chart")
     shoot(page, "slo-silenced")
+    Objective.objects.get(pk=board.pk).delete()
+    page.wait_for_url("**/console/slo/")  # not its last figures under a live pill
 
 
 def test_a_row_leads_to_its_objective_and_the_range_stays_in_the_address(board: Objective, open_page: OpenPage) -> None:

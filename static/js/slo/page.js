@@ -8,6 +8,7 @@ const SCROLLED = ".slo-rows, .scroll-x";
 const page = document.getElementById("slo");
 const pill = document.getElementById("live");
 let seen = null; // what the last frame said
+let known = []; // the objectives in it
 let asking = false;
 
 function draw() {
@@ -60,6 +61,12 @@ async function refresh() {
 }
 
 function onFrame(frame) {
+  const told = frame.objectives.map((one) => one.id);
+  if (known.some((id) => !told.includes(id) && location.pathname.includes(id))) {
+    location.replace(page.dataset.home); // somebody deleted the one that is shown
+    return;
+  }
+  known = told;
   const said = JSON.stringify([frame.as_of, frame.objectives]);
   if (seen !== null && seen !== said) {
     // Spread out, so that everybody's page does not ask in the same moment.
