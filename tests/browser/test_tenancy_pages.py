@@ -69,7 +69,6 @@ def test_a_request_is_approved_and_its_row_of_the_audit_log_read(open_page: Open
     attention.locator("p").get_by_text("1 request waits for a decision").wait_for()
     shoot(page, "tenancy-overview-dark")
     attention.get_by_role("link").click()
-    page.get_by_role("link", name="5,000 Tokens a day").click()
     page.get_by_label("Note to the tenant").fill("Good luck with the launch.")
     shoot(page, "tenancy-approval-dark")
     page.get_by_role("button", name="Approve").click()
