@@ -26,13 +26,24 @@ from tenants.models import Tenant
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """One that counts the tenant, perhaps with others: `own` where it counts nobody else.
+
+    Of one that counts others too it is told what they claimed, never what they use.
+    """
+
+    use: QuotaUse
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """Of the tenant's own instances. `in_use` None: one of them does not say how much it uses.
 
     Of the instances `made_up` are simulated: what they claim and use is made up, too.
     """
 
-    quotas: Sequence[QuotaUse]
+    quotas: Sequence[Quota]
     reservations: Sequence[Reservation]
     instances: int
     made_up: int
@@ -92,7 +103,7 @@ def read_capacity(tenant: Tenant, now: datetime) -> Capacity:
     )
     used = [device_bytes for gpus, _, device_bytes, pid, _ in rows if gpus and pid is not None]
     return Capacity(
-        quotas=[one for one in read_quota_use(now) if one.quota.tenants is not None and tenant.pk in one.quota.tenants],
+        quotas=[Quota(one, one.quota.tenants == {tenant.pk}) for one in _quotas_of(tenant, now)],
         reservations=list(Reservation.objects.filter(tenant_id=tenant.pk).order_by("gpu_tag")),
         instances=len(rows),
         made_up=sum(bool(made_up) for *_, made_up in rows),
@@ -100,6 +111,10 @@ def read_capacity(tenant: Tenant, now: datetime) -> Capacity:
         claimed=sum(claimed for _, claimed, *_ in rows),
         in_use=None if None in used else sum(one for one in used if one is not None),
     )
+
+
+def _quotas_of(tenant: Tenant, now: datetime) -> list[QuotaUse]:
+    return [one for one in read_quota_use(now) if one.quota.tenants is not None and tenant.pk in one.quota.tenants]
 
 
 def _leased(what: Count | Sum) -> Coalesce:

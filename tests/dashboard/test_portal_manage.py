@@ -96,7 +96,9 @@ def test_reserved_claimed_and_used_are_three_numbers(client: Client, acme: Tenan
     page = client.get("/t/acme/capacity/")
     told = page.context["capacity"]
     assert (told.reserved_gpus, told.gpus, told.claimed, told.in_use) == (2, 1, 24 * GIB, 20 * GIB)
-    assert [(one.held, one.used_bytes, one.quota.amount) for one in told.quotas] == [(24 * GIB, 20 * GIB, 80 * GIB)]
+    assert [(one.use.held, one.use.used_bytes, one.use.quota.amount) for one in told.quotas] == [
+        (24 * GIB, 20 * GIB, 80 * GIB)
+    ]
     (row,) = page.context["page"].rows
     assert (row.pk, row.gpus, row.claimed) == (made.instance.pk, 1, 24 * GIB)
     assert (told.made_up, row.made_up) == (0, False)
@@ -108,6 +110,22 @@ def test_reserved_claimed_and_used_are_three_numbers(client: Client, acme: Tenan
     assert client.get("/t/acme/capacity/").context["capacity"].in_use is None  # unknown is not zero
     Instance.objects.update(tenant_id=None)
     assert client.get("/t/acme/capacity/").context["page"].rows == []  # shared with others
+
+
+def test_of_a_quota_that_counts_others_too_no_use_of_theirs_is_told(client: Client, acme: Tenant) -> None:
+    above, sister = tenant("group"), tenant("sister")
+    for department in (acme, sister):
+        department.parent = above
+        department.save()
+    made = pool()
+    made.instance.tenant_id, made.instance.pid, made.instance.device_bytes = sister.pk, 7, 20 * GIB
+    made.instance.save()
+    Lease.objects.update(tenant_id=sister.pk)
+    create_limit(tenant=above, metric="gpu_memory", window="standing", amount=80 * GIB, subtree=True, actor=SYSTEM)
+    text = client.get("/t/acme/capacity/").content.decode()
+    assert "24.0 GiB" in text  # claimed
+    assert "20.0 GiB" not in text
+    assert "claimed by all the tenants that it counts" in text
 
 
 def test_a_statement_adds_up_and_comes_as_csv(client: Client, acme: Tenant) -> None:
