@@ -103,7 +103,7 @@ def read_capacity(tenant: Tenant, now: datetime) -> Capacity:
     )
     used = [device_bytes for gpus, _, device_bytes, pid, _ in rows if gpus and pid is not None]
     return Capacity(
-        quotas=[Quota(one, one.quota.tenants == {tenant.pk}) for one in _quotas_of(tenant, now)],
+        quotas=[Quota(one, one.quota.tenants == frozenset({tenant.pk})) for one in _quotas_of(tenant, now)],
         reservations=list(Reservation.objects.filter(tenant_id=tenant.pk).order_by("gpu_tag")),
         instances=len(rows),
         made_up=sum(bool(made_up) for *_, made_up in rows),
