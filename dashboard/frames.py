@@ -180,6 +180,7 @@ def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
 
 def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
     reason = instance.reason or switched_off
+    unseen = instance.state == InstanceState.UNKNOWN  # what it had to do when it was last seen may be long over
     return InstanceRow(
         id=str(instance.pk),
         model=instance.version.model.name,
@@ -194,7 +195,7 @@ def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
         stopping=instance.desire == InstanceDesire.STOPPED,
         since=instance.state_changed_at.timestamp(),
         restarts=instance.restarts,
-        running=instance.running_requests,
-        waiting=instance.waiting_requests,
+        running=None if unseen else instance.running_requests,
+        waiting=None if unseen else instance.waiting_requests,
         simulated=pool.is_made_up(instance),
     )

@@ -55,6 +55,8 @@ def read_instances(now: datetime) -> Mapping[str, InstanceNow]:
     found = {}
     for pk, state, reason, running, waiting, since, restarts, engine in rows:
         told = reason or off.get(engine, "")
+        if state == InstanceState.UNKNOWN:
+            running = waiting = None
         found[str(pk)] = InstanceNow(state, told, running, waiting, since.timestamp(), restarts, reason_in_others(told))
     return found
 

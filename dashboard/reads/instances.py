@@ -147,8 +147,10 @@ class InstancePage:
 
 
 def read_instance(instance_id: UUID) -> InstancePage:
-    """Six queries at most. Raises Instance.DoesNotExist."""
+    """Six queries at most; its row is only to be shown. Raises Instance.DoesNotExist."""
     instance = pool.list_instances().defer(*PAPERS_OF_VERSION).get(pk=instance_id)
+    if instance.state == InstanceState.UNKNOWN:  # what was so when it was last seen may be long over
+        instance.running_requests = instance.waiting_requests = instance.kv_used = instance.device_bytes = None
     owner = instance.owner_id
     leases = Lease.objects.filter(holder=holder_of(instance.pk)).select_related("device__node").order_by("-pk")
     return InstancePage(

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
@@ -14,7 +15,7 @@ from dashboard.live.base import Gone, Viewer
 from dashboard.live.encoders import Rows
 from dashboard.live.feeds.fleet import FleetFeed
 from gpupool.models import Instance, Node
-from tests.dashboard.people import pool, tenant, usage
+from tests.dashboard.people import person, pool, tenant, usage
 
 pytestmark = pytest.mark.django_db
 FEED = FleetFeed()
@@ -47,6 +48,17 @@ def test_lists_get_what_changes_by_itself() -> None:
     of_node = rows(f"node:{made.device.node_id}")
     assert of_node.keys() == {str(made.device.node_id), str(made.device.pk), str(made.instance.pk)}
     assert of_node[str(made.device.pk)].used == 20 * 2**30
+
+
+def test_of_an_instance_in_a_state_that_nobody_knows_nothing_is_told_that_may_be_long_over(client: Client) -> None:
+    made = pool(state="unknown")  # two requests were running on it
+    Instance.objects.update(kv_used=0.5, device_bytes=2**30)
+    name, of_node = str(made.instance.pk), rows(f"node:{made.device.node_id}")
+    assert [rows("instances")[name].running, of_node[name].running] == [None, None]
+    client.force_login(person("olga", platform_role="operator"))
+    shown = client.get(f"/console/instances/{name}/").context["instance"]
+    assert (shown.running_requests, shown.kv_used, shown.device_bytes) == (None, None, None)
+    assert "running on it now" not in client.get(f"/console/instances/{name}/stop/").content.decode()
 
 
 def test_an_instance_is_seen_to_stop_and_then_forgotten() -> None:
