@@ -15,6 +15,7 @@ from dashboard import slo_words
 from dashboard.charts import slo as charts
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo import MINUTE, PAIRS, can_fire, most_burn
+from gateway.policies.slo_alerts import AlertState
 from gateway.reads import slo
 from gateway.reads.slo import PairStanding, Standing
 from gateway.services.objective_alerts import is_silenced
@@ -55,6 +56,11 @@ class Row:
         if remaining is None:
             return "silent"
         return "spent" if remaining <= 0 else "good"
+
+    @property
+    def acknowledged(self) -> bool:
+        """Somebody is at everything that burns."""
+        return bool(self.alerts) and all(alert.state == AlertState.ACKNOWLEDGED.value for alert in self.alerts)
 
     @property
     def tone(self) -> str:

@@ -1,5 +1,7 @@
 """Figures of objectives in templates."""
 
+from math import floor
+
 from django import template
 
 from dashboard.slo_words import burn_text, seconds_text
@@ -21,13 +23,14 @@ def hundredths(value: float) -> str:
 
 @register.filter
 def exact_percent(value: float | None) -> str:
-    """0.99314 -> "99.31 %", never rounded up to a whole that was not attained; None -> a dash."""
+    """0.99318 -> "99.31 %", rounded down: no target looks attained that was not; None -> a dash."""
     if value is None:
         return "–"
     if value == 1:
         return "100 %"
-    text = f"{value * 100:.2f}" if value < 0.9995 else f"{value * 100:.3f}"
-    return f"{'99.999' if float(text) >= 100 else text} %"
+    digits = 2 if value < 0.9995 else 3
+    scale = 10**digits
+    return f"{floor(round(value * 100 * scale, 6)) / scale:.{digits}f} %"
 
 
 @register.filter

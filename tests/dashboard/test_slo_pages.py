@@ -13,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 from dashboard.live.feeds.slo import SloFeed
 from dashboard.policies.attention import Kind
 from dashboard.reads.attention import find_all
+from dashboard.templatetags.slo import exact_percent
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.services.objective_alerts import create_silence, evaluate_objectives
 from tenants.actor import SYSTEM
@@ -149,6 +150,17 @@ def test_a_name_that_is_taken_is_said_at_the_field(as_person: Callable[[str], Cl
     assert ada.post("/t/acme/slo/new/", {**form, "name": "another"}).status_code == 302
 
 
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (None, "–"), (1.0, "100 %"), (0.0, "0.00 %"), (0.9931, "99.31 %"), (0.99319, "99.31 %"), (0.57, "57.00 %"),
+        (0.999496, "99.94 %"), (0.9995, "99.950 %"), (0.9999849, "99.998 %"), (0.9999999, "99.999 %"),
+    ],
+)  # fmt: skip
+def test_what_was_attained_is_never_rounded_up(share: float | None, text: str) -> None:
+    assert exact_percent(share) == text
+
+
 def test_alerts_are_acknowledged_and_silenced_on_the_page(operator: Client, acme: Tenant) -> None:
     burn(acme)
     objective = ttft_objective()
@@ -156,8 +168,12 @@ def test_alerts_are_acknowledged_and_silenced_on_the_page(operator: Client, acme
     alert = ObjectiveAlert.objects.filter(severity="page").first()
     assert alert is not None
     assert operator.post(f"/console/slo/alerts/{alert.pk}/acknowledge/").status_code == 302
-    page = operator.get(f"/console/slo/{objective.pk}/").content.decode()
-    assert "Acknowledged" in page
+    response = operator.get(f"/console/slo/{objective.pk}/")
+    assert "Acknowledged" in response.content.decode()
+    assert not response.context["detail"].row.acknowledged  # the ticket still fires
+    for other in objective.alerts.filter(state="firing"):
+        operator.post(f"/console/slo/alerts/{other.pk}/acknowledge/")
+    assert operator.get(f"/console/slo/{objective.pk}/").context["detail"].row.acknowledged
     silenced = operator.post(f"/console/slo/{objective.pk}/silence/", {"hours": "4", "reason": "load test"})
     assert silenced.status_code == 302
     assert "load test" in operator.get(f"/console/slo/{objective.pk}/").content.decode()
