@@ -128,6 +128,8 @@ if (dialog) {
     }
   });
   document.querySelector("[data-palette]")?.addEventListener("click", open);
+  const key = document.querySelector("[data-palette] kbd");
+  if (key && !/Mac|iPhone|iPad/.test(navigator.platform)) key.textContent = "Ctrl K"; // no ⌘ on other keyboards
   input.addEventListener("input", () => {
     stale = true;
     hasty = false;

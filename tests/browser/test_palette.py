@@ -66,6 +66,7 @@ def test_enter_before_the_answer_goes_where_the_answer_leads_and_the_readers_own
 ) -> None:
     page = open_page()
     log_in(page, "olga", then="/console/overview/")
+    assert page.locator("[data-palette] kbd").inner_text() == "Ctrl K"
     page.keyboard.press("Control+k")
     page.get_by_role("option").first.wait_for()
     page.keyboard.insert_text("audit")

@@ -79,3 +79,11 @@ def test_a_search_costs_as_many_queries_with_many_things(
 def test_strangers_are_sent_to_log_in(client: Client) -> None:
     person("nobody")
     assert client.get("/console/palette/?q=a").status_code == 302
+
+
+def test_the_field_names_what_can_be_found_there(operator: Client) -> None:
+    tenant("acme")
+    assert "Search pages, tenants, models, nodes, keys…" in operator.get("/console/tenants/").content.decode()
+    portal = operator.get("/t/acme/keys/").content.decode()
+    assert "Search pages, models, keys…" in portal
+    assert "Search tenants" not in portal
