@@ -242,6 +242,25 @@ REQUEST_STATES: Final[Words] = {
     "withdrawn": pgettext_lazy("request", "Withdrawn"),
     "expired": pgettext_lazy("request", "Expired"),
 }
+NOTICES: Final[Words] = {
+    "budget_share": _("A share of a budget is used"),
+    "budget_refusing": _("A budget refuses requests"),
+    "budget_forecast": _("A budget will not last"),
+    "key_expiring": _("A key expires soon"),
+    "key_compromised": _("A key is listed as leaked"),
+    "grant_ending": _("A grant ends soon"),
+    "boost_ending": _("A raised limit ends soon"),
+    "tenant_suspended": _("The tenant is suspended"),
+    "tenant_resumed": _("The tenant is resumed"),
+    "webhook_disabled": _("A webhook was disabled"),
+    "objective_burning": _("An error budget burns too fast"),
+    "objective_recovered": _("An objective has recovered"),
+    "request_opened": _("More was asked for"),
+    "request_decided": _("A request was decided"),
+    "test": _("A test"),
+}
+"""Kinds of notices (tenants.policies.notices.NoticeKind); messages name them by their codes."""
+
 CAPACITY_VERDICTS: Final[Words] = {
     "fits": _("All that is promised could be used at once"),
     "fits_as_used": _("More is promised than there is; as it is used, it fits"),
@@ -309,6 +328,7 @@ ALL: Final[Mapping[str, Words]] = {
     "metric": METRICS,
     "window": WINDOWS,
     "request": REQUEST_STATES,
+    "notice": NOTICES,
     "capacity": CAPACITY_VERDICTS,
     "part": HEALTH,
     "outcome": OUTCOMES,

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from dashboard import labels
 from dashboard.forms import TimeZoneField
 from dashboard.reads.portal_limits import LimitNow
 from tenants.models import Metric
@@ -131,6 +132,6 @@ class WebhookForm(forms.Form):
     events = forms.MultipleChoiceField(
         label=_("Of what"),
         required=False,
-        choices=[(kind.value, kind.value) for kind in NoticeKind if kind is not NoticeKind.TEST],
+        choices=[(kind.value, labels.NOTICES[kind.value]) for kind in NoticeKind if kind is not NoticeKind.TEST],
         widget=forms.CheckboxSelectMultiple,
     )

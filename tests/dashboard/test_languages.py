@@ -20,6 +20,7 @@ from dashboard import labels
 from dashboard.slo_forms import ObjectiveForm
 from gpupool.models import InstanceState, NodeState
 from tenants.models import PlatformRole, SlaTier, TenantRole, TenantState
+from tenants.policies.notices import NoticeKind
 from tests.dashboard.people import person
 
 ROOT = Path(__file__).parents[2]
@@ -140,6 +141,7 @@ def test_texts_are_marked_by_names_that_makemessages_reads() -> None:
         (labels.TENANT_STATES, TenantState),
         (labels.TENANT_ROLES, TenantRole),
         (labels.SLA_TIERS, SlaTier),
+        (labels.NOTICES, NoticeKind),
         (labels.PLATFORM_ROLES, [role for role in PlatformRole if role]),
     ],
 )

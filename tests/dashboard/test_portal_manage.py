@@ -57,6 +57,8 @@ def test_a_webhooks_secret_is_in_one_answer_and_a_new_one_in_another(client: Cli
     made = client.post("/t/acme/settings/webhooks/new/", {"url": "https://8.8.8.8/x", "events": ["test"]})
     assert made.status_code == 422  # a test is asked for, not subscribed to
     made = client.post("/t/acme/settings/webhooks/new/", {"url": "https://8.8.8.8/x", "events": ["budget_share"]})
+    offered = client.get("/t/acme/settings/webhooks/new/").content.decode()
+    assert re.search(r'value="grant_ending"[^>]*>A grant ends soon <span class="dim mono">grant_ending<', offered)
     secret = made.context["secret"]
     webhook = Webhook.objects.get()
     pages = (f"/t/acme/settings/webhooks/{webhook.pk}/", "/t/acme/settings/")
