@@ -1,5 +1,6 @@
 """Forms of objectives and silences; they parse and say what is wrong, services decide."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ SERVICE_FIELDS: Final = {"target": "target_percent"}
 
 
 class ObjectiveForm(forms.Form):
-    """A new objective, or one that is changed."""
+    """A new objective, or one that is changed. `models`: names that the field of the model offers."""
 
     name = forms.CharField(
         label=_("Name"), max_length=120, widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True})
@@ -51,7 +52,7 @@ class ObjectiveForm(forms.Form):
         required=False,
         max_length=200,
         help_text=_("As requests name it; empty for all."),
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "list": "slo-models"}),
     )
     version_id = forms.ChoiceField(label=pgettext_lazy("objective", "Release"), required=False)
     tenant = forms.CharField(
@@ -68,11 +69,13 @@ class ObjectiveForm(forms.Form):
         self,
         *args: Any,
         releases: list[tuple[str, str]],
+        models: Sequence[str] = (),
         of_tenant: bool = False,
         changing: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.models = models
         field = self.fields["version_id"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [("", _("All releases")), *releases]

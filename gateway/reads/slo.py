@@ -30,12 +30,13 @@ from gateway.policies.slo import (
     is_burning,
 )
 from gateway.policies.slo_alerts import AlertState
-from tenants.models import Tenant
+from tenants.models import LatencyHour, ModelLatencyHour, Tenant
 
 MINUTES_KEPT: Final = timedelta(hours=80)
 """Longer than the longest window of a burn rate, 3 days."""
 
 SPARK_HOURS: Final = 24
+MOST_MODELS: Final = 200
 _SIX_HOURS: Final = 6 * HOUR
 _THREE_DAYS: Final = 3 * DAY
 
@@ -88,6 +89,13 @@ def list_objectives(tenant: Tenant | None = None) -> "QuerySet[Objective]":
     """All of the installation, or those of one tenant, newest first."""
     rows = Objective.objects.select_related("tenant").order_by("-pk")
     return rows if tenant is None else rows.filter(tenant=tenant)
+
+
+def asked_models(tenant: Tenant | None, *, now: datetime) -> list[str]:
+    """Models that were asked for in the last week, by name: of all tenants, or of one; MOST_MODELS at most."""
+    rows = ModelLatencyHour.objects.all() if tenant is None else LatencyHour.objects.filter(tenant_id=tenant.pk)
+    lately = rows.filter(hour__gte=now - timedelta(days=7)).exclude(model="")
+    return list(lately.order_by("model").values_list("model", flat=True).distinct()[:MOST_MODELS])
 
 
 def alerting_first(objectives: "QuerySet[Objective]") -> "QuerySet[Objective]":

@@ -140,6 +140,19 @@ def test_an_operator_makes_changes_and_deletes_one(operator: Client, acme: Tenan
     assert not Objective.objects.exists()
 
 
+def test_the_form_offers_the_models_that_were_asked_for_and_a_tenant_its_own_alone(
+    operator: Client, as_person: Callable[[str], Client], acme: Tenant
+) -> None:
+    for owner, model in ((acme, "chat-large"), (tenant("other"), "theirs")):
+        traffic(owner, since=now() - timedelta(minutes=5), until=now(), model=model)
+    assert operator.get("/console/slo/new/").context["form"].models == ["chat-large", "theirs"]
+    own = ttft_objective(tenant=acme, tenants_own=True)
+    assert '<option value="chat-large">' in operator.get(f"/console/slo/{own.pk}/edit/").content.decode()
+    ada = as_person("ada")
+    for address in ("new/", f"{own.pk}/edit/"):
+        assert ada.get(f"/t/acme/slo/{address}").context["form"].models == ["chat-large"]
+
+
 def test_a_name_that_is_taken_is_said_at_the_field(as_person: Callable[[str], Client], acme: Tenant) -> None:
     ttft_objective(name="ours", tenant=acme, tenants_own=True)
     form = {"name": "ours", "kind": "availability", "target_percent": "99", "window_days": "30", "enabled": "on"}

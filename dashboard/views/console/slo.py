@@ -20,7 +20,7 @@ from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
 from dashboard.slo_pages import TENANTS, Place, board_context, listed_context, releases
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.reads.slo import list_objectives
+from gateway.reads.slo import asked_models, list_objectives
 from gateway.services.objective_alerts import acknowledge_alert, create_silence, end_silence
 from gateway.services.objectives import (
     change_objective,
@@ -51,7 +51,7 @@ def page(request: HttpRequest, objective_id: UUID | None = None) -> HttpResponse
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
     actor = require(request, Action.CREATE, Object.OBJECTIVE)
-    form = ObjectiveForm(posted(request), releases=releases())
+    form = ObjectiveForm(posted(request), releases=releases(), models=asked_models(None, now=timezone.now()))
     if request.method == "POST" and form.is_valid():
         made = tried(form, lambda: create_objective(actor=actor, **form.values()), fields=SERVICE_FIELDS)
         if made is not None:
@@ -66,7 +66,11 @@ def edit(request: HttpRequest, objective_id: UUID) -> HttpResponse:
     actor = require(request, Action.CHANGE, Object.OBJECTIVE)
     objective = _objective(objective_id)
     form = ObjectiveForm(
-        posted(request), releases=_releases_with(objective), changing=True, initial=initial_of(objective)
+        posted(request),
+        releases=_releases_with(objective),
+        models=asked_models(objective.tenant, now=timezone.now()),
+        changing=True,
+        initial=initial_of(objective),
     )
     made = None
     if request.method == "POST" and form.is_valid():

@@ -16,7 +16,7 @@ from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
 from dashboard.slo_pages import Place, board_context
 from dashboard.views.console.slo import delete_context, initial_of, silence_context
 from gateway.models import Objective
-from gateway.reads.slo import list_alerts, list_objectives, list_silences
+from gateway.reads.slo import asked_models, list_alerts, list_objectives, list_silences
 from gateway.services.objective_alerts import acknowledge_alert, create_silence, end_silence
 from gateway.services.objectives import change_objective, create_objective, delete_objective
 from tenants.actor import Actor, user_actor
@@ -37,7 +37,8 @@ def page(request: HttpRequest, access: PortalAccess, objective_id: UUID | None =
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     actor, place = _actor(access, Action.CREATE), Place(access.tenant)
-    form = ObjectiveForm(posted(request), releases=[], of_tenant=True)
+    models = asked_models(access.tenant, now=timezone.now())
+    form = ObjectiveForm(posted(request), releases=[], models=models, of_tenant=True)
     if request.method == "POST" and form.is_valid():
         values = {**form.values(), "tenant": access.tenant, "tenants_own": True}
         made = tried(form, lambda: create_objective(actor=actor, **values), fields=SERVICE_FIELDS)
@@ -52,7 +53,14 @@ def new(request: HttpRequest, access: PortalAccess) -> HttpResponse:
 def edit(request: HttpRequest, access: PortalAccess, objective_id: UUID) -> HttpResponse:
     actor, place = _actor(access, Action.CHANGE), Place(access.tenant)
     objective = _own(access, objective_id)
-    form = ObjectiveForm(posted(request), releases=[], of_tenant=True, changing=True, initial=initial_of(objective))
+    form = ObjectiveForm(
+        posted(request),
+        releases=[],
+        models=asked_models(access.tenant, now=timezone.now()),
+        of_tenant=True,
+        changing=True,
+        initial=initial_of(objective),
+    )
     made = None
     if request.method == "POST" and form.is_valid():
         made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()), fields=SERVICE_FIELDS)
