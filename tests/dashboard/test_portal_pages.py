@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.reads import usage as usage_reads
+from gpupool.models import Model, ModelVersion
 from gpupool.services.aliases import create_alias
 from tenants import services
 from tenants.actor import SYSTEM
@@ -32,6 +33,19 @@ def test_quick_start_names_the_relay_and_a_model_that_is_ready(client: Client, a
     assert '"model": "qwen3-8b"' in snippets["curl"]
     assert "model='qwen3-8b'" in snippets["python"]
     compile(snippets["python"], "snippet", "exec")
+
+
+def test_the_examples_ask_the_model_that_is_chosen(client: Client, acme: Tenant) -> None:
+    made = pool()
+    other = Model.objects.create(name="bge m3'é")
+    ModelVersion.objects.create(model=other, name="v1", engine="vllm", served_name="b", state="serving")
+    page = client.get("/t/acme/")
+    assert page.context["example"] == made.version.model.name  # it is ready
+    assert 'href="?model=bge%20m3%27%C3%A9#steps-title"' in page.content.decode()
+    page = client.get("/t/acme/?model=bge%20m3%27%C3%A9")
+    assert page.context["example"] == other.name
+    assert "bge m3'\\''" in page.context["snippets"]["curl"]
+    assert client.get("/t/acme/?model=others").context["example"] == made.version.model.name
 
 
 def test_quick_start_without_models_says_who_grants_them(client: Client, acme: Tenant) -> None:

@@ -1,6 +1,7 @@
 """Portal: from a key to the first answer."""
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from django.conf import settings
@@ -68,11 +69,21 @@ def snippets(*, base_url: str, model: str) -> dict[str, str]:
     }
 
 
+def _example(models: Sequence[selectors.PortalModel], wanted: str) -> str:
+    """What the examples ask: the model that the address names, else the first that would answer now.
+
+    Nobody says which models chat and which embed, so that the reader can choose.
+    """
+    if wanted in [model.name for model in models]:
+        return wanted
+    ready = [model for model in models if model.ready]
+    return (ready or models)[0].name if models else EXAMPLE_MODEL
+
+
 @portal_page
 def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
     models = selectors.list_portal_models(access.tenant)
-    ready = [model for model in models if model.ready]
-    example = (ready or models)[0].name if models else EXAMPLE_MODEL
+    example = _example(models, request.GET.get("model", ""))
     base_url = f"{settings.GATEHOUSE.public_relay_url}/v1"
     return render(
         request,
@@ -80,6 +91,7 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
         {
             "access": access,
             "models": models,
+            "example": example,
             "base_url": base_url,
             "root_url": settings.GATEHOUSE.public_relay_url,
             "snippets": snippets(base_url=base_url, model=example),
