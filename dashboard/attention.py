@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -11,6 +12,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from dashboard.policies.attention import Finding, Kind, Level
 from dashboard.templatetags.gatehouse import duration_text
+from tenants.reads.request_log import FAULT
 
 LEVELS: Final[dict[Level, tuple[str, str | Promise]]] = {
     Level.NOW: ("bad", gettext_lazy("Now")),
@@ -32,6 +34,7 @@ _PLACES: Final[dict[Kind, tuple[str, str]]] = {
     Kind.PLUGIN_BROKEN: ("console-engines", ""),
     Kind.ENGINE_OFF: ("console-engines", ""),
     Kind.ENGINE_KEY_MISSING: ("console-instances", ""),
+    Kind.REQUESTS_FAIL: ("console-requests", f"?range=15m&outcome={FAULT}"),
     Kind.MODEL_UNSERVED: ("console-routing", ""),
     Kind.ALERT: ("console-slo", ""),
     Kind.NODE_UNREACHABLE: ("console-nodes", "?state=unreachable"),
@@ -60,7 +63,7 @@ _PLACES_OF_ONE: Final[dict[Kind, str]] = {
 }
 """Where it is seen to when it is one, by what the finding has as its target."""
 
-_BY_MODEL: Final = (Kind.INSTANCE_FAILED, Kind.INSTANCE_UNKNOWN, Kind.INSTANCE_WAITS)
+_BY_MODEL: Final = (Kind.REQUESTS_FAIL, Kind.INSTANCE_FAILED, Kind.INSTANCE_UNKNOWN, Kind.INSTANCE_WAITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ def _place(finding: Finding) -> str:
     name, query = _PLACES[finding.kind]
     if finding.kind in (Kind.BUDGET_SPENT, Kind.BUDGET_NEAR) and finding.target:
         query = f"?tenant={finding.target}"
+    if finding.kind is Kind.REQUESTS_FAIL and finding.target:
+        query += f"&model={quote(finding.target)}"
     return reverse(name) + query if name else ""
 
 
@@ -111,6 +116,8 @@ def _sentence(finding: Finding) -> str:
                 "%(n)s migrations of this version are not applied: %(names)s. Run `manage.py migrate`.",
                 count,
             )
+        case Kind.REQUESTS_FAIL:
+            text = _("%(n)s requests of the last 5 minutes failed, for no fault of their callers: %(names)s.")
         case Kind.MODEL_UNSERVED:
             text = ngettext(
                 "No instance takes requests for %(n)s model, which are refused: %(names)s.",

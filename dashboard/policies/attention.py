@@ -20,6 +20,7 @@ class Kind(StrEnum):
     SCHEMA_BEHIND = "schema_behind"
     VALKEY_AWAY = "valkey_away"
     COUNTERS_LOST = "counters_lost"
+    REQUESTS_FAIL = "requests_fail"
     MODEL_UNSERVED = "model_unserved"
     CONTROLLER_AWAY = "controller_away"
     LEASES_AWAY = "leases_away"
@@ -74,6 +75,11 @@ _LEVELS: Final[Mapping[Kind, Level]] = {
     Kind.WEBHOOK_DISABLED: Level.LOOK,
 }
 LAG_NOW_SECONDS: Final = 120.0
+FAILING_REQUESTS: Final = 5
+FAILING_SHARE: Final = 0.05
+"""Of a model's requests, which fail for no fault of their callers: so many, and so large a share, are no accident."""
+
+_FAILING_NOW_SHARE: Final = 0.25
 OLD_APPROVAL_SECONDS: Final = 3 * 86_400.0
 _ORDER: Final[Mapping[Kind, int]] = {kind: place for place, kind in enumerate(Kind)}
 
@@ -82,8 +88,8 @@ _ORDER: Final[Mapping[Kind, int]] = {kind: place for place, kind in enumerate(Ki
 class Finding:
     """`names`: some of what is concerned, `count`: how much in all. `seconds`: how old or late it is, where it counts.
 
-    `page`: of an alert, whether it is one to be woken for. `target` is what a link to the one thing concerned needs (a
-    slug, an id); "" where it is several.
+    `page`: whether it is one to be woken for, of an alert and of requests that fail. `target` is what a link to the one
+    thing concerned needs (a slug, an id); "" where it is several.
     """
 
     kind: Kind
@@ -99,11 +105,18 @@ def level_of(finding: Finding) -> Level:
     match finding.kind:
         case Kind.LEDGER_BEHIND:
             return Level.NOW if (finding.seconds or 0.0) >= LAG_NOW_SECONDS else Level.SOON
-        case Kind.ALERT:
+        case Kind.ALERT | Kind.REQUESTS_FAIL:
             return Level.NOW if finding.page else Level.SOON
         case Kind.APPROVAL_WAITS:
             return Level.SOON if (finding.seconds or 0.0) >= OLD_APPROVAL_SECONDS else Level.LOOK
     return _LEVELS[finding.kind]
+
+
+def fails(requests: int, faults: int) -> Level | None:
+    """How soon somebody should look at a model of whose `requests` so many failed; None: that happens."""
+    if faults < FAILING_REQUESTS or faults < FAILING_SHARE * requests:
+        return None
+    return Level.NOW if faults >= _FAILING_NOW_SHARE * requests else Level.SOON
 
 
 def rank(findings: Iterable[Finding]) -> list[tuple[Level, Finding]]:

@@ -12,7 +12,7 @@ from django.db.models import Count, Exists, Min, OuterRef, Q
 
 from core.ids import uuid7_from
 from dashboard.policies import health as health_policy
-from dashboard.policies.attention import Finding, Kind
+from dashboard.policies.attention import Finding, Kind, Level, fails
 from dashboard.policies.health import PartState
 from dashboard.reads import health
 from dashboard.reads.models import allowing_patterns, takes_requests
@@ -36,6 +36,7 @@ from tenants.models import AccessRequest, Limit, Notice, Webhook
 from tenants.policies.notices import NoticeKind
 from tenants.policies.requests import RequestState
 from tenants.reads.forecasts import amount_in_force
+from tenants.reads.latency import latency_by_model
 
 NAMED: Final = 3
 """Names told of each finding; the rest is a number."""
@@ -45,6 +46,7 @@ _NEAR_SHARE: Final = 80
 _LONGEST_PERIOD: Final = timedelta(days=32)
 _MOST_NOTICES: Final = 500
 _MOST_ROWS: Final = 200
+FAILING_SPAN: Final = timedelta(minutes=5)
 _PLACED_WITHIN: Final = timedelta(minutes=1)
 """What has had no place for longer does not get one by itself soon."""
 
@@ -59,6 +61,7 @@ def find_all(now: datetime) -> list[Finding]:
         *_ledger(now),
         *_batch(now),
         *_models(now),
+        *_failing(now),
         *_nodes(),
         *_devices(),
         *_instances(now),
@@ -119,6 +122,20 @@ def _models(now: datetime) -> Iterable[Finding]:
     patterns = [pattern for pattern, _number in allowing_patterns()] if found else []
     called = [(pk, name) for pk, name in found if any(fnmatchcase(name, pattern) for pattern in patterns)]
     yield _named(Kind.MODEL_UNSERVED, [name for _pk, name in called], targets=[pk for pk, _name in called])
+
+
+def _failing(now: datetime) -> Iterable[Finding]:
+    """Models of whose requests many have just failed, whether an objective promises anything of them or not."""
+    sums = latency_by_model(since=now - FAILING_SPAN, until=now, of=())
+    found = [(one, level) for one in sums if (level := fails(one.requests, one.faults)) is not None]
+    names = [one.model for one, _level in found]
+    yield Finding(
+        kind=Kind.REQUESTS_FAIL,
+        count=sum(one.faults for one, _level in found),
+        names=names[:NAMED],
+        page=any(level is Level.NOW for _one, level in found),
+        target=_only(names),
+    )
 
 
 def _nodes() -> Iterable[Finding]:

@@ -204,13 +204,14 @@ def read_ledger(now: datetime) -> Ledger:
         except _ERRORS:
             waiting = lag = readers = None
     letters = DeadLetter.objects.all()
+    dead = letters[:MOST_LETTERS].count()
     spools = _spools(settings.GATEHOUSE.var_dir / "spool")
     return Ledger(
         waiting=waiting,
         lag_seconds=lag,
         readers=readers,
-        dead_letters=letters[:MOST_LETTERS].count(),
-        newest_letter=letters.aggregate(at=Max("at"))["at"],
+        dead_letters=dead,
+        newest_letter=letters.aggregate(at=Max("at"))["at"] if dead else None,
         spools=None if spools is None else spools[0],
         fullest_spool_bytes=None if spools is None else spools[1],
         spool_cap_bytes=settings.GATEHOUSE.spool_cap_bytes,

@@ -18,6 +18,7 @@ from gateway.models import Objective, ObjectiveAlert, Silence
 from gpupool.models import Device, EngineSwitch, Instance, Node
 from tenants.actor import SYSTEM
 from tenants.models import (
+    ModelLatencyMinute,
     TenantRole,
     User,
     Window,
@@ -176,3 +177,24 @@ def test_batch_work_that_nobody_has_ever_heard_of_is_told_once_the_process_runs_
     assert "batch_unheard" not in listed()
     monkeypatch.setattr(health, "read_run_seconds", lambda now: 120.0)
     assert listed()["batch_unheard"].href == "/console/health/"
+
+
+def test_models_whose_requests_have_just_failed_are_named_whether_anything_is_promised_of_them_or_not(
+    operator: Client, listed: Callable[[], dict[str, Item]]
+) -> None:
+    minute = timezone.now().replace(second=0, microsecond=0)
+    counts = (("broken", 0, 40, 40), ("fine", 0, 5_000, 5), ("odd", 0, 4, 4), ("was", 60, 40, 40))
+    for model, minutes, requests, faults in counts:
+        ModelLatencyMinute.objects.create(
+            model=model,
+            minute=minute - timedelta(minutes=minutes),
+            requests=requests,
+            failures=faults,
+            faults=faults,
+            cancelled=0,
+        )
+    item = listed()["requests_fail"]
+    assert (item.tone, item.href) == ("bad", "/console/requests/?range=15m&outcome=faults&model=broken")
+    assert item.text.startswith("40 requests")
+    assert item.text.endswith(": broken.")
+    assert operator.get(item.href).status_code == 200

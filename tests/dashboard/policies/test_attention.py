@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboard.policies.attention import Finding, Kind, Level, level_of, rank
+from dashboard.policies.attention import Finding, Kind, Level, fails, level_of, rank
 
 
 def test_every_kind_has_a_level() -> None:
@@ -49,3 +49,21 @@ def test_the_worst_stands_first_and_what_is_not_there_nowhere() -> None:
 def test_the_order_does_not_hang_on_how_things_were_found() -> None:
     one, other = Finding(kind=Kind.ALERT, names=["a"]), Finding(kind=Kind.ALERT, names=["b"])
     assert rank([one, other]) == rank([other, one])
+
+
+@pytest.mark.parametrize(
+    ("requests", "faults", "level"),
+    [
+        (4, 4, None),  # too few to say
+        (5, 5, Level.NOW),
+        (20, 5, Level.NOW),
+        (21, 5, Level.SOON),
+        (100, 5, Level.SOON),
+        (101, 5, None),
+        (0, 0, None),
+    ],
+)
+def test_requests_that_fail_in_numbers_and_in_shares_are_no_accident(
+    requests: int, faults: int, level: Level | None
+) -> None:
+    assert fails(requests, faults) is level
