@@ -15,7 +15,8 @@ from django.utils.translation import gettext as _
 from dashboard.charts.slo import DEFAULT_SPAN, LONGEST_SPAN, SPANS, span_between, span_of
 from dashboard.filters import search_text
 from dashboard.ranges import TimeRange, read_range
-from dashboard.reads.slo import Detail, Listed, Row, read_board, read_detail
+from dashboard.reads.slo import Detail, Row, read_board, read_detail
+from dashboard.reads.slo_list import Listed
 from dashboard.request_side import Side
 from dashboard.slo_words import ALERT_STATES, SEVERITIES, silenced_text, windows_text
 from gateway.models import Objective, ObjectiveAlert, Silence

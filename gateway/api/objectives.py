@@ -1,4 +1,4 @@
-"""The control API of objectives, their alerts and silences: of the installation, and of one tenant."""
+"""The control API of objectives: of the installation, and of one tenant."""
 
 from dataclasses import asdict
 from typing import Any
@@ -18,11 +18,10 @@ from core.api.etags import check_match, tagged
 from core.api.filters import Query
 from core.api.idempotency import IdempotentCreate
 from core.api.paging import NewestFirst
-from gateway.models import Objective, ObjectiveAlert, Silence
+from gateway.models import Objective
 from gateway.policies.slo import MOST_WINDOW_DAYS, Kind
-from gateway.policies.slo_alerts import AlertState, Severity
-from gateway.reads.slo import Standing, list_alerts, list_objectives, list_silences, new_before, read_standings
-from gateway.services.objective_alerts import acknowledge_alert, create_silence, end_silence
+from gateway.policies.slo_alerts import Severity
+from gateway.reads.slo import Standing, list_objectives, new_before, read_standings
 from gateway.services.objectives import (
     change_objective,
     create_objective,
@@ -38,8 +37,7 @@ from tenants.policies.roles import Action, Object
 from tenants.services.errors import InvalidInput
 
 _KINDS = [kind.value for kind in Kind]
-_SEVERITIES = [one.value for one in Severity]
-_STATES = [one.value for one in AlertState]
+SEVERITIES = [one.value for one in Severity]
 _TARGET_HELP = (
     "A share, e.g. 0.99. At 0.93 or less even a total outage burns too slowly for the page by 1 h & 5 m, "
     "at 0.83 or less for any page."
@@ -122,7 +120,7 @@ class _BudgetSerializer(serializers.Serializer[Any]):
 
 class _PairSerializer(serializers.Serializer[Any]):
     pair = serializers.CharField()
-    severity = serializers.ChoiceField(choices=_SEVERITIES)
+    severity = serializers.ChoiceField(choices=SEVERITIES)
     threshold = serializers.FloatField()
     long_burn = serializers.FloatField(allow_null=True)
     short_burn = serializers.FloatField(allow_null=True)
@@ -148,52 +146,7 @@ class StatusSerializer(serializers.Serializer[Any]):
     exhausted_in_seconds = serializers.FloatField(allow_null=True, help_text="At the present rate; null: it lasts.")
 
 
-class ObjectiveAlertSerializer(serializers.ModelSerializer[ObjectiveAlert]):
-    """A pair of windows that burns, or burned, above its threshold."""
-
-    objective = serializers.UUIDField(source="objective_id", read_only=True)
-    objective_name = serializers.CharField(source="objective.name", read_only=True)
-    tenant = serializers.SlugField(source="objective.tenant.slug", read_only=True, allow_null=True, default=None)
-    severity = serializers.ChoiceField(choices=_SEVERITIES, read_only=True)
-    state = serializers.ChoiceField(choices=_STATES, read_only=True)
-    acknowledged_by = serializers.UUIDField(source="acknowledged_by_id", read_only=True, allow_null=True)
-
-    class Meta:
-        model = ObjectiveAlert
-        fields = (
-            "id", "objective", "objective_name", "tenant", "pair", "severity", "state", "long_burn", "short_burn",
-            "opened_at", "told", "told_at", "acknowledged_at", "acknowledged_by", "resolved_at",
-        )  # fmt: skip
-        read_only_fields = fields
-
-
-class AlertQuery(Query):
-    state = serializers.ChoiceField(choices=_STATES, required=False)
-    severity = serializers.ChoiceField(choices=_SEVERITIES, required=False)
-    objective = serializers.UUIDField(required=False)
-
-
-class SilenceSerializer(serializers.ModelSerializer[Silence]):
-    """Nobody is told meanwhile."""
-
-    objective = serializers.UUIDField(source="objective_id", read_only=True, allow_null=True)
-    tenant = serializers.SlugField(source="tenant.slug", read_only=True, allow_null=True, default=None)
-    created_by = serializers.UUIDField(source="created_by_id", read_only=True, allow_null=True)
-
-    class Meta:
-        model = Silence
-        fields = ("id", "objective", "tenant", "reason", "starts_at", "ends_at", "created_by", "created_at")
-        read_only_fields = fields
-
-
-class NewSilenceSerializer(serializers.Serializer[Any]):
-    objective = serializers.UUIDField(required=False, allow_null=True, help_text="All where it is left out.")
-    reason = serializers.CharField(max_length=200)
-    starts_at = serializers.DateTimeField(required=False, help_text="Now where it is left out.")
-    ends_at = serializers.DateTimeField(help_text="Within 30 days.")
-
-
-def _scope(request: Request, slug: str | None, action: Action) -> Tenant | None:
+def scope_of(request: Request, slug: str | None, action: Action) -> Tenant | None:
     """The tenant of the address, None for the platform. Raises NotFound, PermissionDenied."""
     if slug is None:
         platform_access(request, action, Object.OBJECTIVE)
@@ -217,7 +170,7 @@ class _ObjectivePages(IdempotentCreate, ControlView, ListAPIView[Objective]):
     def get_queryset(self) -> QuerySet[Objective]:
         if getattr(self, "swagger_fake_view", False):  # the schema's generator has no tenant
             return Objective.objects.none()
-        rows = list_objectives(_scope(self.request, self.kwargs.get("slug"), Action.VIEW))
+        rows = list_objectives(scope_of(self.request, self.kwargs.get("slug"), Action.VIEW))
         filters = dict(self.query)
         if "tenant" in filters:
             filters["tenant__slug"] = filters.pop("tenant")
@@ -232,7 +185,7 @@ class ObjectiveListView(_ObjectivePages):
     @extend_schema(request=NewObjectiveSerializer, responses={201: ObjectiveSerializer})
     def post(self, request: Request) -> Response:
         """Make one; its window is counted within seconds."""
-        _scope(request, None, Action.CREATE)
+        scope_of(request, None, Action.CREATE)
         values = _with_version(self.parsed(NewObjectiveSerializer))
         slug = values.pop("tenant", None)
         tenant = None if slug is None else Tenant.objects.filter(slug=slug).first()
@@ -248,7 +201,7 @@ class TierObjectivesView(IdempotentCreate, ControlView):
     @extend_schema(request=None, responses={200: ObjectiveSerializer(many=True)})
     def post(self, request: Request) -> Response:
         """Make those that are not there yet; answers with these."""
-        _scope(request, None, Action.CREATE)
+        scope_of(request, None, Action.CREATE)
         return Response(ObjectiveSerializer(create_tier_objectives(actor=self.actor), many=True).data)
 
 
@@ -260,7 +213,7 @@ class TenantObjectiveListView(_ObjectivePages):
     @extend_schema(request=NewTenantObjectiveSerializer, responses={201: ObjectiveSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Set one up over the tenant's own requests; its window is counted within seconds."""
-        tenant = _scope(request, slug, Action.CREATE)
+        tenant = scope_of(request, slug, Action.CREATE)
         values = self.parsed(NewTenantObjectiveSerializer)
         made = create_objective(actor=self.actor, tenant=tenant, tenants_own=True, **values)
         return tagged(ObjectiveSerializer(made).data, status=status.HTTP_201_CREATED)
@@ -269,7 +222,7 @@ class TenantObjectiveListView(_ObjectivePages):
 class _OneObjective(ControlView):
     def objective_for(self, action: Action, objective_id: UUID, slug: str | None, *, lock: bool = False) -> Objective:
         """Raises NotFound for another tenant's, PermissionDenied for changes by a tenant to what is the platform's."""
-        tenant = _scope(self.request, slug, action)
+        tenant = scope_of(self.request, slug, action)
         try:
             found = lock_objective(objective_id) if lock else list_objectives().get(pk=objective_id)
         except Objective.DoesNotExist as error:
@@ -293,7 +246,7 @@ class ObjectiveView(_OneObjective):
     @extend_schema(request=PlatformObjectiveChangeSerializer, responses=ObjectiveSerializer)
     def patch(self, request: Request, objective_id: UUID, slug: str | None = None) -> Response:
         """Where it promises something else from now on, its window is counted anew and its open alerts end."""
-        _scope(request, slug, Action.CHANGE)  # who may not is told so before what is wrong with the body
+        scope_of(request, slug, Action.CHANGE)  # who may not is told so before what is wrong with the body
         wanted = PlatformObjectiveChangeSerializer if slug is None else ObjectiveChangeSerializer
         values = _with_version(self.parsed(wanted))
         with transaction.atomic():
@@ -345,77 +298,3 @@ def _told(objective: Objective, standing: Standing) -> dict[str, Any]:
         ],
         "exhausted_in_seconds": standing.exhausted.seconds,
     }
-
-
-class AlertListView(ControlView, ListAPIView[ObjectiveAlert]):
-    """Alerts about objectives, open and over."""
-
-    serializer_class = ObjectiveAlertSerializer
-    pagination_class = NewestFirst
-    query_class = AlertQuery
-
-    def get_queryset(self) -> QuerySet[ObjectiveAlert]:
-        if getattr(self, "swagger_fake_view", False):
-            return ObjectiveAlert.objects.none()
-        rows = list_alerts(_scope(self.request, self.kwargs.get("slug"), Action.VIEW))
-        filters = dict(self.query)
-        if "objective" in filters:
-            filters["objective_id"] = filters.pop("objective")
-        return rows.filter(**filters)
-
-
-class AlertAcknowledgeView(IdempotentCreate, ControlView):
-    """Somebody is at it."""
-
-    @extend_schema(request=None, responses={200: ObjectiveAlertSerializer})
-    def post(self, request: Request, alert_id: UUID, slug: str | None = None) -> Response:
-        """It is told no more, and ends when the burning does."""
-        tenant = _scope(request, slug, Action.CHANGE)
-        found = list_alerts(tenant).filter(pk=alert_id).first()
-        if found is None:
-            raise NotFound
-        if tenant is not None and not found.objective.tenants_own:
-            raise PermissionDenied("The platform promises this: its operators see to it.")
-        alert = acknowledge_alert(alert_id, actor=self.actor, now=timezone.now())
-        return Response(ObjectiveAlertSerializer(alert).data)
-
-
-class SilenceListView(IdempotentCreate, ControlView, ListAPIView[Silence]):
-    """Silences: the platform's, or a tenant's over what it set up itself."""
-
-    serializer_class = SilenceSerializer
-    pagination_class = NewestFirst
-
-    def get_queryset(self) -> QuerySet[Silence]:
-        if getattr(self, "swagger_fake_view", False):
-            return Silence.objects.none()
-        return list_silences(_scope(self.request, self.kwargs.get("slug"), Action.VIEW))
-
-    @extend_schema(request=NewSilenceSerializer, responses={201: SilenceSerializer})
-    def post(self, request: Request, slug: str | None = None) -> Response:
-        """Alerts still open and end; what still burns when it ends is told then."""
-        tenant = _scope(request, slug, Action.CHANGE)
-        values = self.parsed(NewSilenceSerializer)
-        objective_id = values.pop("objective", None)
-        objective = None
-        if objective_id is not None:
-            objective = list_objectives(tenant).filter(pk=objective_id).first()
-            if objective is None:
-                raise InvalidInput("objective", "There is no such objective here.")
-        owner = tenant
-        if tenant is None and objective is not None and objective.tenants_own:
-            owner = objective.tenant
-        made = create_silence(objective=objective, tenant=owner, actor=self.actor, now=timezone.now(), **values)
-        return tagged(SilenceSerializer(made).data, status=status.HTTP_201_CREATED)
-
-
-class SilenceView(ControlView):
-    """One silence."""
-
-    @extend_schema(responses={200: SilenceSerializer})
-    def delete(self, request: Request, silence_id: UUID, slug: str | None = None) -> Response:
-        """End it now; it stays on record."""
-        tenant = _scope(request, slug, Action.CHANGE)
-        if not list_silences(tenant).filter(pk=silence_id).exists():
-            raise NotFound
-        return Response(SilenceSerializer(end_silence(silence_id, actor=self.actor, now=timezone.now())).data)

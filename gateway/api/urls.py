@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from gateway.api import objectives
+from gateway.api import alerts, objectives
 from gateway.api.capacity import ImpactView
 from gateway.api.conversations import ConversationListView, ConversationView
 from gateway.api.inference import VIEWS, InferModelView, InferView, ModelsView, ModelView
@@ -51,17 +51,17 @@ urlpatterns = [
     path("api/objectives/tiers/", objectives.TierObjectivesView.as_view()),
     path("api/objectives/<uuid:objective_id>/", objectives.ObjectiveView.as_view()),
     path("api/objectives/<uuid:objective_id>/status/", objectives.ObjectiveStatusView.as_view()),
-    path("api/alerts/", objectives.AlertListView.as_view()),
-    path("api/alerts/<uuid:alert_id>/acknowledge/", objectives.AlertAcknowledgeView.as_view()),
-    path("api/silences/", objectives.SilenceListView.as_view()),
-    path("api/silences/<uuid:silence_id>/", objectives.SilenceView.as_view()),
+    path("api/alerts/", alerts.AlertListView.as_view()),
+    path("api/alerts/<uuid:alert_id>/acknowledge/", alerts.AlertAcknowledgeView.as_view()),
+    path("api/silences/", alerts.SilenceListView.as_view()),
+    path("api/silences/<uuid:silence_id>/", alerts.SilenceView.as_view()),
     path("api/tenants/<slug:slug>/objectives/", objectives.TenantObjectiveListView.as_view()),
     path("api/tenants/<slug:slug>/objectives/<uuid:objective_id>/", objectives.ObjectiveView.as_view()),
     path("api/tenants/<slug:slug>/objectives/<uuid:objective_id>/status/", objectives.ObjectiveStatusView.as_view()),
-    path("api/tenants/<slug:slug>/alerts/", objectives.AlertListView.as_view()),
-    path("api/tenants/<slug:slug>/alerts/<uuid:alert_id>/acknowledge/", objectives.AlertAcknowledgeView.as_view()),
-    path("api/tenants/<slug:slug>/silences/", objectives.SilenceListView.as_view()),
-    path("api/tenants/<slug:slug>/silences/<uuid:silence_id>/", objectives.SilenceView.as_view()),
+    path("api/tenants/<slug:slug>/alerts/", alerts.AlertListView.as_view()),
+    path("api/tenants/<slug:slug>/alerts/<uuid:alert_id>/acknowledge/", alerts.AlertAcknowledgeView.as_view()),
+    path("api/tenants/<slug:slug>/silences/", alerts.SilenceListView.as_view()),
+    path("api/tenants/<slug:slug>/silences/<uuid:silence_id>/", alerts.SilenceView.as_view()),
     path("api/reconciliation/", ReconciliationView.as_view()),
     path("api/requests/<uuid:request_id>/impact/", ImpactView.as_view()),
     path("healthz", healthz),

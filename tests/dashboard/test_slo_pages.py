@@ -250,7 +250,7 @@ def test_the_console_lists_the_platforms_and_tenants_own_apart(
     assert listed(f"/console/slo/{theirs[0].pk}/") == ["theirs 2", "theirs 1", "theirs 0"]
     assert listed(f"/console/slo/{ours.pk}/?of=tenants") == ["ours"]
     ObjectiveAlert.objects.create(objective=theirs[0], pair="3d-6h", severity="ticket", long_burn=2, short_burn=2)
-    monkeypatch.setattr("dashboard.reads.slo.MOST_LISTED", 2)
+    monkeypatch.setattr("dashboard.reads.slo_list.MOST_LISTED", 2)
     cut = operator.get("/console/slo/?of=tenants")
     assert [row.objective.name for row, _ in cut.context["rows"]] == ["theirs 0", "theirs 2"]
     assert cut.context["total"] == 3

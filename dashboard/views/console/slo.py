@@ -14,7 +14,8 @@ from django.views.decorators.http import require_http_methods
 from dashboard.access import console_page
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
-from dashboard.reads.slo import read_listed, versions_of
+from dashboard.reads.slo import versions_of
+from dashboard.reads.slo_list import read_listed
 from dashboard.refusals import said, tried
 from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
