@@ -155,6 +155,7 @@ def test_what_went_wrong_is_told_apart_and_each_answer_says_whose_it_is(portal: 
     ask.fill("Hello")
     page.keyboard.press("Enter")
     notes.last.get_by_text("The gateway did not answer.").wait_for()
+    wait_until(lambda: ask.input_value() == "Hello", "the question can be asked again", deadline_seconds=LATER_SECONDS)
     page.unroute("**/playground/chat/")
     page.route(
         "**/playground/chat/",

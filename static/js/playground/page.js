@@ -59,11 +59,14 @@ if (form) {
         if (read) this.list.scrollTop = height;
       };
       const following = setInterval(follow, 200);
+      turn.node.setAttribute("aria-busy", "true"); // read out once it is whole, not at each word
       await turn.ask(form.dataset.url, token, bodyOf(model, messages, parameters), signal);
+      turn.node.removeAttribute("aria-busy");
       clearInterval(following);
       follow();
       // What failed is no part of the conversation: the next question is asked as if it had not been.
       if (!turn.failed) this.messages = [...messages, { role: "assistant", content: turn.text }];
+      return !turn.failed;
     }
   }
 
@@ -119,7 +122,8 @@ if (form) {
     asking = new AbortController();
     stop.hidden = false;
     send.disabled = true;
-    await Promise.all(conversations.map((one) => one.ask(question, parameters, asking.signal)));
+    const told = await Promise.all(conversations.map((one) => one.ask(question, parameters, asking.signal)));
+    if (!told.includes(true) && !text.value) text.value = question; // to be asked again without typing it anew
     asking = null;
     stop.hidden = true;
     send.disabled = false;
