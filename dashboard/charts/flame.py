@@ -48,6 +48,7 @@ def wall_words() -> dict[str, object]:
         "size": _("Size"),
         "reserved": _("Reserved"),
         "schedulable": _("Schedulable"),
+        "health_word": _("Health"),
         "as_of_word": _("Agent"),
         "stale_device": _("silent: these are its last figures"),
         "kv": _("KV cache in use"),

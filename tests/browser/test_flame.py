@@ -263,6 +263,7 @@ def test_the_same_tree_is_a_table_where_names_that_are_markup_stay_text(
     rows.nth(49).wait_for()
     assert rows.count() == 50
     assert rows.first.inner_text().split("\t")[:2] == ["sim-h100-01", "node"]
+    assert "Schedulable" in rows.nth(1).inner_text()  # of a GPU all that its tooltip says
     page.locator("[data-part=table]").get_by_role("button", name="Next").click()
     wait_until(lambda: page.locator("[data-told]").inner_text().startswith("51 to 100 of "), "the next page is shown")
     page.get_by_role("searchbox").fill("sim-h100-02")

@@ -234,7 +234,7 @@ def test_in_use_and_reserved_are_what_the_server_says(open_page: OpenPage) -> No
     sizes = {told: 76, silent: 4, over: 12}
     by: dict[str, int | None] = {str(one.instance_id): size * GIB for one, size in sizes.items()}
     devices = [
-        a_device(device_id=UUID(int=20 + at), index=at, by_instance=by, used=used)
+        a_device(device_id=UUID(int=20 + at), index=at, by_instance=by, used=used, health="ok" if at else "failed")
         for at, used in enumerate((77 * GIB, 78 * GIB, None, 12 * GIB))
     ]
     claims = [
@@ -251,6 +251,7 @@ def test_in_use_and_reserved_are_what_the_server_says(open_page: OpenPage) -> No
     assert found["reserved"] == 128 * 1024 == summarise(tree).allocated_mib
     assert "In use 77 GiB, 96.3 %" in found["told"]
     assert "KV cache in use 5.0 %" in found["told"]
+    assert "Health Failed" in found["told"]
     assert found["then"][0] == 77 * 1024 + 256
 
 

@@ -1,6 +1,6 @@
 // The same tree as a table, a page of rows at a time: what the canvas shows, for those who do not see it.
 import { CLUSTER, KINDS } from "./tree.js";
-import { nameOf } from "./tooltip.js";
+import { details, nameOf } from "./tooltip.js";
 import { kindWord, memory, percent, say } from "./words.js";
 
 const ROWS = 50;
@@ -63,7 +63,7 @@ export class TreeTable {
 
   #row() {
     const row = document.createElement("tr");
-    for (let column = 0; column < 5; column++) {
+    for (let column = 0; column < 6; column++) {
       const cell = document.createElement(column === 0 ? "th" : "td");
       if (column === 0) cell.scope = "row";
       if (column > 1 && column < 4) cell.className = "num";
@@ -82,6 +82,7 @@ export class TreeTable {
       memory(tree.sum[place]),
       tree.sum[above] > 0 ? percent(tree.sum[place] / tree.sum[above]) : "–",
       path.map((at) => nameOf(tree, at)).join(" / ") || "–",
+      details(tree, place) || "–",
     ];
     texts.forEach((text, at) => {
       if (row.children[at].textContent !== text) row.children[at].textContent = text;

@@ -5,14 +5,24 @@ import { kindWord, memory, percent, said, say, segmentWord } from "./words.js";
 // [word, value] pairs of a place.
 export function facts(tree, place) {
   const kind = tree.kind[place];
+  const found = [[said.memory ?? "memory", memory(tree.sum[place])], ...own(tree, place)];
+  const above = (level, word) => {
+    const at = tree.ancestor(place, level);
+    if (at >= 0 && at !== place) found.push([said[word] ?? word, tree.short[at]]);
+  };
+  if (kind > INSTANCE) above(INSTANCE, "instance");
+  if (kind > TENANT) above(TENANT, "tenant");
+  if (kind > GPU) above(GPU, "gpu");
+  if (kind > NODE) above(NODE, "node");
+  return found;
+}
+
+// Those beside its memory and what it is a part of.
+function own(tree, place) {
+  const kind = tree.kind[place];
   const extra = tree.extra[place];
   const found = [];
   const add = (word, value) => value !== null && value !== undefined && value !== "" && found.push([said[word] ?? word, value]);
-  const above = (level, word) => {
-    const at = tree.ancestor(place, level);
-    if (at >= 0 && at !== place) add(word, tree.short[at]);
-  };
-  add("memory", memory(tree.sum[place]));
   if (kind === SEGMENT) {
     const parent = tree.parent[place];
     if (tree.sum[parent] > 0) add("share", say("of_parent", { share: percent(tree.sum[place] / tree.sum[parent]), name: tree.short[parent] }));
@@ -27,7 +37,7 @@ export function facts(tree, place) {
     if (tree.size[place] === 0) add("size", said.unknown);
     add("reserved", amount(extra.reserved));
     add("schedulable", amount(extra.schedulable));
-    if (extra.health && extra.health !== "ok") add("health", said.health?.[extra.health] ?? extra.health);
+    if (extra.health && extra.health !== "ok") add("health_word", said.health?.[extra.health] ?? extra.health);
     if (extra.stale) add("as_of_word", said.stale_device);
   }
   if (kind === INSTANCE) {
@@ -37,11 +47,13 @@ export function facts(tree, place) {
     add("engine", extra.engine);
     add("state", said.states?.[extra.state] ?? extra.state);
   }
-  if (kind > INSTANCE) above(INSTANCE, "instance");
-  if (kind > TENANT) above(TENANT, "tenant");
-  if (kind > GPU) above(GPU, "gpu");
-  if (kind > NODE) above(NODE, "node");
   return found;
+}
+
+// The same in a line, for a table that has a segment's share already.
+export function details(tree, place) {
+  if (tree.kind[place] === SEGMENT) return "";
+  return own(tree, place).map(([word, value]) => `${word} ${value}`).join(" · ");
 }
 
 // Unknown where nobody tells, and without a share where nobody tells of how much.
