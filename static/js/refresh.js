@@ -3,6 +3,7 @@ import { giveWay } from "./denied.js";
 import { words } from "./words.js";
 
 const SECONDS = 2;
+const SCROLLED = ".timeline, .scroll-x";
 const page = document.querySelector("[data-refresh]");
 const shown = new Map(); // region -> what the server said last
 let over = false; // the server has said that nothing more will come
@@ -29,12 +30,19 @@ async function fetched(address) {
   return answer.text();
 }
 
+// What says of a thing with the focus that a fresh one is the same: where it leads, or what it is called by.
+function sameness(node) {
+  return [node.tagName, node.getAttribute("href"), node.getAttribute("aria-labelledby")].join(" ");
+}
+
+// Whoever is in there with the keyboard stays where they were: the page says that all of it is as of now.
 function put(place, html) {
-  // Who reads or points at something in there keeps it: what changed meanwhile comes with the next round.
-  if (place.contains(document.activeElement) && document.activeElement !== place && !place.dataset.log) return false;
+  const key = place.contains(document.activeElement) ? sameness(document.activeElement) : null;
+  const scrolled = [...place.querySelectorAll(SCROLLED)].map((one) => [one.scrollTop, one.scrollLeft]);
   place.innerHTML = html;
+  for (const [at, one] of [...place.querySelectorAll(SCROLLED)].entries()) [one.scrollTop, one.scrollLeft] = scrolled[at] ?? [0, 0];
+  if (key) [...place.querySelectorAll("a, button, [tabindex]")].find((one) => sameness(one) === key)?.focus({ preventScroll: true });
   window.htmx?.process(place);
-  return true;
 }
 
 async function refreshRegions() {
@@ -43,7 +51,8 @@ async function refreshRegions() {
     const name = part.dataset.region;
     const place = page.querySelector(`[data-region="${name}"]`);
     if (!place || shown.get(name) === part.innerHTML) continue;
-    if (put(place, part.innerHTML)) shown.set(name, part.innerHTML);
+    put(place, part.innerHTML);
+    shown.set(name, part.innerHTML);
   }
   const asOf = page.querySelector("[data-as-of]");
   const at = fresh.querySelector("[data-as-of]");
