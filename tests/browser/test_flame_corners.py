@@ -287,7 +287,10 @@ def test_two_tenants_of_one_name_are_two_and_a_topology_leaves_chart_canvas_and_
 def test_the_past_is_walked_through_beside_a_history_without_figures(open_page: OpenPage) -> None:
     fleet = MovingFleet(1)
     page = open_page()
-    opened(page, fleet)
+    double = opened(page, fleet)
+    page.evaluate("(() => { const now = Date.now; Date.now = () => now() + 3_000_000; })()")  # a clock that is wrong
+    double.tick()
+    wait_until(lambda: told(page, "now.tree.seq") == double.seq, "it does not go on")
     page.route("**/gpu-memory/history/**", lambda route: route.fulfill(json={"series": {}, "start": 0, "step": 60}))
     page.get_by_role("button", name="1 h").click()
     page.get_by_text("Nothing has been recorded for this GPU").wait_for()
@@ -296,6 +299,7 @@ def test_the_past_is_walked_through_beside_a_history_without_figures(open_page: 
     wait_until(lambda: told(page, "now.tree.seq") == 1, "the frame of then is not shown")
     wait_until(lambda: "at=" in page.evaluate("location.search"), "the address does not say when")
     at = int(told(page, "state.at"))
+    assert abs(at + 300 - datetime.now(tz=UTC).timestamp()) < 60
     page.evaluate("(() => { const now = Date.now; Date.now = () => now() + 400_000; })()")  # it has been looked at
     slider.focus()
     page.keyboard.press("ArrowLeft")

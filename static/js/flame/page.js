@@ -54,8 +54,8 @@ const scrub = new Scrub(part("scrub"), page.dataset.frame, {
 });
 const feed = new Feed(page.dataset.scope, {
   stats,
-  onTree: (tree) => showTree(tree),
-  onValues: (tree) => showValues(tree),
+  onTree: (tree) => (scrub.setClock(tree.at), showTree(tree)),
+  onValues: (tree) => (scrub.setClock(tree.at), showValues(tree)),
   onState: (value, at, why) => showChannel(value, why),
 });
 

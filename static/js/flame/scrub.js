@@ -22,6 +22,7 @@ export class Scrub {
     this.timer = 0;
     this.at = 0; // the moment that is shown, 0 for now; the slider moves away from it while time passes
     this.placed = 0; // where the slider was put for it
+    this.skewMs = 0; // how far this machine's clock is behind the server's, whose moments these are
     slider.min = String(-SPAN_SECONDS);
     slider.max = "0";
     slider.step = String(STEP_SECONDS);
@@ -40,9 +41,18 @@ export class Scrub {
       return;
     }
     // Steps are from the moment that is shown, however long ago the slider was put there.
-    const at = this.at ? this.at + back - this.placed : Math.round(Date.now() / 1000) + back;
+    const at = this.at ? this.at + back - this.placed : this.#now() + back;
     this.onMove(at);
     this.timer = setTimeout(() => this.onMove(at, { settled: true }), SETTLE_MS);
+  }
+
+  // `at`: of a frame that has just come, milliseconds.
+  setClock(at) {
+    this.skewMs = at - Date.now();
+  }
+
+  #now() {
+    return Math.round((Date.now() + this.skewMs) / 1000);
   }
 
   // The slider where `at` is; 0 for now.
@@ -52,7 +62,7 @@ export class Scrub {
   }
 
   #place() {
-    const back = this.at ? this.at - Math.round(Date.now() / 1000) : 0;
+    const back = this.at ? this.at - this.#now() : 0;
     this.slider.value = String(Math.max(-SPAN_SECONDS, Math.min(0, back)));
     this.placed = Number(this.slider.value);
     this.slider.setAttribute("aria-valuetext", this.at ? clock(this.at * 1000) : say("now"));
