@@ -14,6 +14,7 @@ from gateway.policies.slo import BOUNDS, Kind, place_of
 from gateway.services.objective_alerts import evaluate_objectives
 from tenants.models import TenantRole
 from tests.browser.conftest import Web
+from tests.browser.test_accessible import violations
 from tests.browser.walk import log_in, wait_for_pill
 from tests.dashboard.people import person, tenant
 from tests.gateway.slo_rows import ttft_objective
@@ -118,6 +119,9 @@ def test_the_board_in_both_themes(
     assert page.locator(".slo-row").count() == 8
     assert page.locator(".slo-row[aria-current] .name").inner_text() == "chat-large · TTFT"
     shoot(page, f"slo-{theme}")
+    for table in page.locator(".as-table summary").all():
+        table.click()
+    assert violations(page) == []  # of the board with figures in it, as no other page has
 
 
 def test_an_operator_makes_one_and_is_told_what_a_threshold_may_be(board: Objective, open_page: OpenPage) -> None:
