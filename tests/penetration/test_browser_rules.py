@@ -11,7 +11,9 @@ from tenants.models import TenantRole
 from tenants.policies.roles import Standing
 from tenants.services import add_member, create_user, remove_member
 from tests.dashboard.people import PASSWORD, person, tenant
+from tests.factories import make_key
 from tests.penetration.addresses import fill, pages
+from tests.penetration.operations import WRITING, filled, operations
 from tests.rows import Rows, one_of_everything
 
 pytestmark = pytest.mark.django_db
@@ -29,16 +31,8 @@ OPEN: Final = frozenset(
     }
 )
 """Pages for everybody; the probes tell no more than that we are up, and are tested with the gateway."""
-ACCOUNTS: Final = (
-    "/accounts/",
-    "/account/",
-    "/security/",
-    "/invitation",
-    "/log-in",
-    "/2fa",
-    "/identity",
-    "/backoffice",
-)
+DOORS: Final = frozenset({"/tokenize"})
+"""Of applications, which come with a key: a session is worth nothing there."""
 CHARTS: Final = "style-src 'self' 'unsafe-inline'"
 
 
@@ -72,8 +66,35 @@ def test_strangers_are_asked_to_log_in_before_anything_else(rows: Rows) -> None:
 def test_no_page_takes_a_form_without_its_token(rows: Rows) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(rows.superuser)
-    taken = [route for route in ours() if client.post(fill(route, rows.addresses)).status_code not in (403, 404, 405)]
-    assert taken == []
+    taken = [route for route in pages() if client.post(fill(route, rows.addresses)).status_code not in (403, 404, 405)]
+    assert [route for route in taken if route not in DOORS] == []
+
+
+def test_no_operation_takes_a_session_without_the_token_of_its_pages(rows: Rows) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(rows.superuser)
+    written = [one for one in operations() if one[0] in WRITING]
+    assert len(written) > 50
+    statuses = {
+        (method, path): getattr(client, method)(
+            filled(path, rows.addresses), "{}", content_type="application/json", headers={"If-Match": "*"}
+        ).status_code
+        for method, path in written
+    }
+    assert {one: status for one, status in statuses.items() if status != 403} == {}
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "Token"])
+def test_the_key_of_an_application_opens_no_operation_and_no_page(rows: Rows, scheme: str) -> None:
+    headers = {"Authorization": f"{scheme} {make_key(rows.tenant).secret}", "If-Match": "*"}
+    client = Client()
+    told = {
+        (method, path): getattr(client, method)(filled(path, rows.addresses), headers=headers).status_code
+        for method, path in operations()
+    }
+    assert {one: status for one, status in told.items() if status != 401} == {}
+    pages_told = {client.get(fill(route, rows.addresses), headers=headers).status_code for route in ours()}
+    assert pages_told <= {302, 405}
 
 
 def test_every_page_has_a_strict_policy_and_is_kept_in_no_cache(rows: Rows, superuser: Client) -> None:
@@ -110,6 +131,10 @@ def test_nobody_is_led_away(there: str) -> None:
     assert is_here(answer["Location"])
     spoken = client.post("/language/", {"language": "zh-hans", "next": there})
     assert is_here(spoken["Location"])
+    kept = client.post("/views/save/", {"name": "mine", "table": "keys", "path": there, "query": "q=x"})
+    assert is_here(kept["Location"])
+    left = client.post("/logout/", {"next": there})
+    assert is_here(left["Location"])
 
 
 def is_here(address: str) -> bool:

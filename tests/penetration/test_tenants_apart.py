@@ -9,34 +9,26 @@ from uuid import uuid4
 
 import pytest
 from django.test import Client
-from drf_spectacular.generators import SchemaGenerator
 from rest_framework.test import APIClient
 
+from gateway.models import Objective
 from tenants.actor import SYSTEM
 from tenants.erasure import all_held
-from tenants.models import Tenant, TenantRole, User
-from tenants.services import add_member, create_tenant, create_user
+from tenants.models import Tenant, TenantRole, TenantState, User
+from tenants.services import add_member, create_tenant, create_user, set_tenant_state
 from tests.penetration.addresses import fill, pages
+from tests.penetration.operations import WRITING, bodies_of, filled, operations, query_of
 from tests.rows import Rows, one_of_everything
 
 pytestmark = pytest.mark.django_db
 
-METHODS: Final = ("get", "post", "put", "patch", "delete")
-WRITING: Final = {"post", "put", "patch", "delete"}
 SECRET: Final = "zircon-9f2c"
 """In names of the other tenant's; nobody else may ever be told it."""
-
-
-def operations() -> list[tuple[str, str]]:
-    """(method, path) of every operation of the control API, as its schema tells."""
-    generator = SchemaGenerator()  # type: ignore[no-untyped-call]  # spectacular has no types
-    schema: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # the same
-    return sorted(
-        (method, path)
-        for path, item in schema["paths"].items()
-        for method in item
-        if method in METHODS and path.startswith("/api/")
-    )
+EVERYBODYS: Final = ("model_id", "version_id", "alias_id", "adapter_id", "node_id", "instance_id")
+"""In the addresses of the rows: things of the pool, which are no tenant's."""
+UUID_LENGTH: Final = 36
+RECORDS: Final = {"tenants.AuditEvent", "tenants.ConfigurationChange", "tenants.Notice", "tenants.Delivery"}
+"""What changes of other things leave behind."""
 
 
 @pytest.fixture
@@ -57,17 +49,11 @@ def mallory() -> User:
     return user
 
 
-def told(client: APIClient, method: str, address: str) -> tuple[int, str]:
-    body: dict[str, Any] = {} if method == "get" else {"data": {}, "format": "json"}
-    answer = getattr(client, method)(address, **body, headers={"If-Match": '"1"'})
+def told(client: APIClient, method: str, address: str, data: Any = None, match: str = '"1"') -> tuple[int, str]:
+    body: dict[str, Any] = {"data": data} if method == "get" else {"data": data or {}, "format": "json"}
+    answer = getattr(client, method)(address, **body, headers={"If-Match": match})
     content = b"".join(answer.streaming_content) if answer.streaming else answer.content
     return int(answer.status_code), content.decode(errors="replace")
-
-
-def filled(path: str, known: dict[str, str]) -> str:
-    for name, value in known.items():
-        path = path.replace("{" + name + "}", value)
-    return path
 
 
 def test_no_operation_tells_or_does_anything_of_another_tenants(theirs: Rows, mallory: User) -> None:
@@ -100,6 +86,30 @@ def test_no_id_of_another_tenants_works_under_ones_own_address(theirs: Rows, mal
             wrong.append((method, path, status))
     assert wrong == []
     assert snapshot(theirs.tenant) == before
+
+
+def test_no_id_of_another_tenants_works_in_a_body_or_a_query(theirs: Rows, mallory: User) -> None:
+    client = APIClient()
+    client.force_authenticate(mallory)
+    before = snapshot(theirs.tenant)
+    objective = Objective.objects.create(name=SECRET, kind="availability", target=0.9, tenant=theirs.tenant)
+    ids = {**theirs.addresses, "tenant_id": str(theirs.tenant.pk), "objective_id": str(objective.pk)}
+    wrong = []
+    for method, path in operations():
+        address = filled(path, {"slug": "mallet"})
+        made = [query_of(method, path, ids)] if method == "get" else bodies_of(method, path, ids)
+        # Without each of its members, too: one that is refused must not hide what would come of the others.
+        lacking = [{name: made[0][name] for name in made[0] if name != left} for left in made[0]]
+        for data in [*made, *lacking]:
+            status, text = told(client, method, address, data, match="*")
+            if SECRET in text or str(theirs.tenant.pk) in text or status >= 500:
+                wrong.append((method, path, status, data))
+    assert wrong == []
+    objective.delete()
+    assert snapshot(theirs.tenant) == before
+    theirs_alone = {*ids.values(), str(theirs.tenant.pk)} - {theirs.addresses[name] for name in EVERYBODYS}
+    ours = snapshot(Tenant.objects.get(slug="mallet"))
+    assert [one for one in theirs_alone if len(one) == UUID_LENGTH and one in ours] == []
 
 
 def test_no_operation_outside_tenants_names_another_tenant(theirs: Rows, mallory: User) -> None:
@@ -170,6 +180,60 @@ def test_platform_readers_change_nothing_on_any_page(theirs: Rows) -> None:
             wrong.append((route, answer.status_code))
     assert wrong == []
     assert snapshot(theirs.tenant) == before
+
+
+@pytest.mark.parametrize("role", [TenantRole.VIEWER, TenantRole.BILLING])
+def test_no_operation_changes_anything_for_members_who_only_look(theirs: Rows, role: TenantRole) -> None:
+    looker = create_user(email="looker@example.org", password=None, actor=SYSTEM)
+    add_member(theirs.tenant, looker, role=role, actor=SYSTEM)
+    before = snapshot(theirs.tenant)
+    assert written_by_api(looker, theirs) == []
+    assert snapshot(theirs.tenant) == before
+
+
+def test_nothing_is_made_in_a_suspended_tenant(theirs: Rows) -> None:
+    owner = create_user(email="owner@example.org", password=None, actor=SYSTEM)
+    add_member(theirs.tenant, owner, role=TenantRole.OWNER, actor=SYSTEM)
+    set_tenant_state(theirs.tenant.pk, TenantState.SUSPENDED, actor=SYSTEM)
+    before = json.loads(snapshot(theirs.tenant))
+    assert written_by_api(owner, theirs) != []  # they change and take away
+    after = json.loads(snapshot(theirs.tenant))
+    grown = {name for name in before if len(after[name]) > len(before[name])}
+    assert grown <= RECORDS | {"gateway.Silence"}  # to silence an objective is to change it
+
+
+def test_borrowed_eyes_change_nothing_anywhere(theirs: Rows) -> None:
+    owner = create_user(email="owner@example.org", password=None, actor=SYSTEM)
+    add_member(theirs.tenant, owner, role=TenantRole.OWNER, actor=SYSTEM)
+    client = Client()
+    client.force_login(theirs.superuser)
+    client.post("/console/tenants/acme/view-as/", {"member": str(owner.pk)})
+    before = snapshot(theirs.tenant)
+    statuses = {
+        (method, path): getattr(client, method)(filled(path, theirs.addresses), headers={"If-Match": "*"}).status_code
+        for method, path in operations()
+        if method in WRITING
+    }
+    allowed = ("/view-as/end/", "/logout/", "/language/")
+    posted = [route for route in pages() if route not in allowed]
+    statuses |= {("post", route): client.post(fill(route, theirs.addresses)).status_code for route in posted}
+    assert {one: status for one, status in statuses.items() if status != 403} == {}
+    looked = [route for route in pages() if route.startswith("/console/")]
+    assert {client.get(fill(route, theirs.addresses)).status_code for route in looked} <= {403, 405}
+    assert snapshot(theirs.tenant) == before
+
+
+def written_by_api(user: User, rows: Rows) -> list[tuple[str, str, int]]:
+    """What the control API took of the user, at addresses of things that are there."""
+    client = APIClient()
+    client.force_authenticate(user)
+    found = []
+    for method, path in operations():
+        if method in WRITING and "{slug}" in path:
+            for body in bodies_of(method, path, rows.addresses):
+                status, _ = told(client, method, filled(path, rows.addresses), body, match="*")
+                found += [(method, path, status)] if status < 400 else []
+    return found
 
 
 def is_only_a_look(client: Client, route: str, rows: Rows) -> bool:
