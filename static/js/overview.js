@@ -44,8 +44,8 @@ function showLive(state, at, why) {
 }
 
 // Nobody looks, or somebody is about to follow one of its links: it is asked for anew with the next round.
-document.addEventListener("htmx:beforeRequest", (event) => {
-  const list = event.detail.elt;
+document.addEventListener("htmx:before:request", (event) => {
+  const list = event.target;
   if (list.id === "attention" && (document.hidden || list.contains(document.activeElement))) event.preventDefault();
 });
 

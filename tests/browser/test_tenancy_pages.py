@@ -64,10 +64,19 @@ def test_a_request_is_approved_and_its_row_of_the_audit_log_read(open_page: Open
     limit(acme)
     asked_by(acme, User.objects.get(email="ada@example.com"))
     page = open_page(theme="dark")
+    page.clock.install()
     log_in(page, "olga")
     attention = page.locator('#attention [data-kind="approval_waits"]')
     attention.locator("p").get_by_text("1 request waits for a decision").wait_for()
     shoot(page, "tenancy-overview-dark")
+    attention.get_by_role("link").focus()
+    renewed: list[str] = []
+    page.on("request", lambda request: renewed.append(request.url) if "/attention/" in request.url else None)
+    page.clock.fast_forward(41_000)
+    assert renewed == []  # nobody's place in the list is taken from them
+    attention.get_by_role("link").blur()
+    with page.expect_response("**/attention/"):
+        page.clock.fast_forward(21_000)
     attention.get_by_role("link").click()
     page.get_by_label("Note to the tenant").fill("Good luck with the launch.")
     shoot(page, "tenancy-approval-dark")
