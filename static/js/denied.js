@@ -15,9 +15,13 @@ export function giveWay(what) {
   sheet.replaceChildren();
 }
 
+// Whether a channel that is denied for `why` takes what is shown with it.
+export const isLost = (state, why = "") =>
+  state === "denied" && !STILL_SEEN.some((code) => words.live_why[code] === why);
+
 // For onState of live channels; true once the page has given way.
 export function denied(state, why = "") {
-  const gone = state === "denied" && !STILL_SEEN.some((code) => words.live_why[code] === why);
+  const gone = isLost(state, why);
   if (gone) giveWay("denied");
   return gone;
 }

@@ -87,3 +87,10 @@ def test_a_tenant_sees_its_own_and_others_as_one_block(open_page: OpenPage, shoo
     assert Tenant.objects.get(slug="bank").pk.hex not in page.evaluate("JSON.stringify(gatehouseFlame.now.tree.ids)")
     assert violations(page) == []
     shoot(page, "flame-portal")
+
+    Tenant.objects.filter(pk=acme.pk).update(state="suspended")
+    for _ in ("while they look", "who come later"):
+        page.get_by_text("This tenant is suspended: nothing happens in it.").wait_for()
+        page.locator("[data-part=filled]").wait_for()  # it may be looked at, as it is
+        assert page.locator("[data-part=denied]").is_hidden()
+        page.reload()

@@ -1,4 +1,5 @@
 // The page of GPU memory: what comes in, what is chosen, and what is drawn of it.
+import { isLost } from "../denied.js";
 import { showState } from "../live.js";
 import { words } from "../words.js";
 import { Palette, tenantSlots } from "./colours.js";
@@ -27,7 +28,7 @@ const pill = document.getElementById("live");
 
 const state = readState();
 const stats = new Stats();
-const now = { tree: null, scope: 0, path: [], plan: null, styles: null, palette: null, slots: new Map(), channel: "connecting" };
+const now = { tree: null, scope: 0, path: [], plan: null, styles: null, palette: null, slots: new Map(), channel: "connecting", lost: false };
 let paused = false;
 
 const wall = new Wall(stage, {
@@ -117,18 +118,21 @@ function showMoment() {
 
 function showChannel(value, why = "") {
   now.channel = value;
+  now.lost = isLost(value, why);
   const shown = value !== "denied" && (paused || state.at) ? "paused" : value;
-  showState(pill, shown, null, why);
+  showState(pill, shown, null, shown === "paused" ? "" : why);
   if (shown === "live") pill.textContent = `${words.live} · ${say("every_second")}`;
-  part("denied").hidden = value !== "denied";
-  part("allowed").hidden = value === "denied";
+  part("denied").hidden = !now.lost;
+  part("allowed").hidden = now.lost;
   page.classList.toggle("stale", shown === "stale" || shown === "reconnecting");
+  // Nothing comes of itself, in a suspended tenant for one, but may be looked at: as it is now, once.
+  if (value === "denied" && !now.lost && !state.at) scrub.load();
   if (now.tree) showMoment();
 }
 
 // What is on the screen may no longer be seen, though the channel, which would say so, is not listened to.
 function deny() {
-  if (now.channel === "denied") return;
+  if (now.lost) return;
   feed.stop();
   showChannel("denied");
 }
@@ -207,7 +211,7 @@ function goTo(key, { preventScroll = false } = {}) {
 }
 
 function setPaused(value) {
-  if (now.channel === "denied") return; // what was shown before is not shown again
+  if (now.lost) return; // what was shown before is not shown again
   if (state.at) {
     backToLive();
     return;
@@ -220,7 +224,7 @@ function setPaused(value) {
 }
 
 function goBack(at, { load = true } = {}) {
-  if (now.channel === "denied") return;
+  if (now.lost) return;
   feed.stop();
   paused = false;
   state.at = String(at);

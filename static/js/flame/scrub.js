@@ -73,11 +73,11 @@ export class Scrub {
     this.asked += 1;
   }
 
-  // The frame at or before `at`, seconds since the epoch.
-  async load(at) {
+  // The frame at or before `at`, seconds since the epoch; without it, what is now.
+  async load(at = 0) {
     const turn = ++this.asked;
     try {
-      const answer = await ask(`${this.address}?at=${at}`);
+      const answer = await ask(at ? `${this.address}?at=${at}` : this.address);
       if (turn !== this.asked) return;
       if (answer.status >= 400 && answer.status < 500) {
         const why = await answer.json().then((told) => told.detail, () => "");
