@@ -46,6 +46,7 @@ _NEAR_SHARE: Final = 80
 _LONGEST_PERIOD: Final = timedelta(days=32)
 _MOST_NOTICES: Final = 500
 _MOST_ROWS: Final = 200
+_WILD: Final = frozenset("*?[")
 FAILING_SPAN: Final = timedelta(minutes=5)
 _PLACED_WITHIN: Final = timedelta(minutes=1)
 """What has had no place for longer does not get one by itself soon."""
@@ -119,8 +120,11 @@ def _models(now: datetime) -> Iterable[Finding]:
         Exists(serving), ~Exists(taking), ~Exists(coming.exclude(desire=InstanceDesire.STOPPED))
     )
     found = list(rows.order_by("name").values_list("pk", "name")[:_MOST_ROWS])
-    patterns = [pattern for pattern, _number in allowing_patterns()] if found else []
-    called = [(pk, name) for pk, name in found if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    patterns = {pattern for pattern, _number in allowing_patterns()} if found else set()
+    wide = [pattern for pattern in patterns if _WILD.intersection(pattern)]  # of many tenants most name one model
+    called = [
+        (pk, name) for pk, name in found if name in patterns or any(fnmatchcase(name, pattern) for pattern in wide)
+    ]
     yield _named(Kind.MODEL_UNSERVED, [name for _pk, name in called], targets=[pk for pk, _name in called])
 
 
