@@ -13,7 +13,7 @@ from django.conf import settings
 from django.utils.translation import gettext, override
 from django.utils.translation import gettext_noop as _
 
-from dashboard import labels, refusals
+from dashboard import labels, node_sentences, refusals
 from dashboard.sentences import patterns_of, unquoted
 
 SENTENCES: Final = (
@@ -251,7 +251,7 @@ def _in_others(reason: str) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _sentences() -> "dict[re.Pattern[str], str]":
-    return patterns_of(SENTENCES)
+    return patterns_of((*SENTENCES, *node_sentences.SENTENCES))
 
 
 @cache
@@ -288,6 +288,10 @@ def _value(name: str, value: str) -> str:
     match name:
         case "why":
             return _why(value)
+        case "remedy":
+            return labels.word("remedy", value)
+        case "deed" if value in node_sentences.DEEDS:
+            return gettext(value)
         case "state":
             return labels.word("instance", value)
         case "devices":

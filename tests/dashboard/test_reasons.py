@@ -7,9 +7,10 @@ import pytest
 from django.test import Client
 from django.utils.translation import get_language
 
-from dashboard import reasons
+from dashboard import node_sentences, reasons
 from dashboard.reasons import CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
 from gpupool.policies import topology
+from gpupool.policies.remedy import WORDS
 from tests.dashboard.people import pool
 from tests.dashboard.spoken import spoken, with_places
 
@@ -141,6 +142,43 @@ def test_what_a_device_has_against_an_instance_is_said_too(
     monkeypatch.setattr(reasons, "gettext", translated)
     assert clause_said(clause).startswith("≈")
     assert asked[0] == sentence
+
+
+NODES: Final = (
+    "gpupool/agent/capabilities.py",
+    "gpupool/agent/isolation/cgroup.py",
+    "gpupool/policies/healing.py",
+    "gpupool/policies/way_back.py",
+    "gpupool/services/healing.py",
+)
+NODE_PARTS: Final = frozenset(
+    {
+        "it exits with code %s",
+        "runsc version ",
+        'echo 0 > "$1/cgroup.procs" && shift && exec "$@"',
+        "event %s is far ahead of %s, the last one that is kept",
+    }
+)
+"""In errors and commands, and what follows "cannot … here"."""
+
+
+def test_all_that_nodes_lack_and_healing_decides_is_known_to_the_pages() -> None:
+    known = with_places((*SENTENCES, *node_sentences.SENTENCES))
+    found = spoken(NODES)
+    assert len(found) > 60
+    # Decisions go on from the reason that they were made for.
+    missing = [one for one in found - NODE_PARTS if not known & {one.strip(), one.strip().removeprefix("%s ")}]
+    assert sorted(missing) == [], "list them in dashboard/node_sentences.py"
+    assert set(WORDS.values()) == set(node_sentences.DEEDS)
+
+
+def test_a_decision_of_healing_is_said_with_the_remedys_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoken_ones = "It came back after 2 x restart_app. So the device is drained and reset."
+    assert reason_said(spoken_ones) == spoken_ones
+    monkeypatch.setattr(reasons, "gettext", lambda text: f"<{text}>")
+    assert reason_said(spoken_ones) == (
+        "<It came back after 2 x Restart the engine.> <So <the device is drained and reset>.>"
+    )
 
 
 def test_every_way_that_devices_are_connected_has_words() -> None:
