@@ -100,7 +100,9 @@ def test_health_names_engines_and_what_brought_them(operator: Client) -> None:
     assert "vLLM" in text
 
 
-def test_a_controller_whose_time_is_over_leads_no_more_though_nobody_has_swept(operator: Client) -> None:
+def test_a_controller_whose_time_is_over_leads_no_more_though_nobody_has_swept(
+    operator: Client, settings: Settings
+) -> None:
     now = timezone.now()
     lease = StoreLease.objects.create(lease_id=7, ttl_seconds=5, expires_at=now + timedelta(hours=1))
     StoreEntry.objects.create(
@@ -111,6 +113,9 @@ def test_a_controller_whose_time_is_over_leads_no_more_though_nobody_has_swept(o
     StoreLease.objects.update(expires_at=now - timedelta(seconds=1))
     told = part_of(operator, "server-2")
     assert (told.state, dict(told.facts)["Controller"]) == ("broken", "nobody")
+    assert dict(told.facts)["Publisher of live pages"].startswith("nobody: ")  # which is no fault
+    settings.GATEHOUSE = dataclasses.replace(settings.GATEHOUSE, valkey_scratch_url=None)
+    assert dict(part_of(operator, "server-2").facts)["Publisher of live pages"] == "each web process for its own"
 
 
 def test_a_spool_is_held_against_its_own_bound_and_one_that_is_nearly_full_is_told(

@@ -205,13 +205,21 @@ def _leases(told: health.LeaseStore) -> Part:
         said = _("No controller leads: nothing is placed, woken or healed. Engines keep serving.")
     else:
         state, said = PartState.FINE, _("A controller leads.")
-    facts = [(_("Store"), told.kind), (_("Revision"), count(told.revision))]
-    for leader in told.leaders:
-        label = _("Controller") if leader.name == "controller" else _("Publisher of live pages")
-        facts.append((label, _("unknown") if leader.holder is None else leader.holder or _("nobody")))
+    facts = [(_("Store"), told.kind), (_("Revision"), count(told.revision)), *map(_led, told.leaders)]
     if told.error:
         facts.append((_("Error"), told.error))
     return Part(_("Controller and leases"), "server-2", state, said, facts)
+
+
+def _led(leader: health.Leader) -> tuple[str, str]:
+    holder = _("unknown") if leader.holder is None else leader.holder or _("nobody")
+    if leader.name == "controller":
+        return _("Controller"), holder
+    if not settings.GATEHOUSE.valkey_scratch_url:
+        holder = _("each web process for its own")
+    elif leader.holder == "":
+        holder = _("nobody: one begins when a page watches")
+    return _("Publisher of live pages"), holder
 
 
 def _processes(told: health.Processes) -> list[Part]:
