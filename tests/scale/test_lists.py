@@ -11,8 +11,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from tenants.models import User
 from tests.dashboard.people import person
+from tests.penetration.addresses import pages
 from tests.scale.crowd import LARGE, MIDDLE, SMALL, fill
+from tests.scale.many import fill_rest
 
 CONSOLE: Final = (
     "/console/overview/",
@@ -37,6 +40,13 @@ CONSOLE: Final = (
     "/console/nodes/",
     "/console/reservations/",
     "/console/slo/",
+    "/console/requests/stages/",
+    "/console/requests/refused/",
+    "/console/routing/",
+    "/console/training/",
+    "/console/healing/actions/",
+    "/console/healing/events/",
+    "/console/palette/?q=-7",
 )
 PORTAL: Final = (
     "/t/{slug}/",
@@ -56,6 +66,10 @@ PORTAL: Final = (
     "/t/{slug}/capacity/",
     "/t/{slug}/slo/",
     "/t/{slug}/palette/?q=-7",
+    "/t/{slug}/requests/stages/",
+    "/t/{slug}/requests/refused/",
+    "/t/{slug}/limits/requests/",
+    "/t/{slug}/gpu-memory/",
 )
 PAGES: Final = CONSOLE + PORTAL
 BAR_SECONDS: Final = 0.2
@@ -67,14 +81,21 @@ def olga(client: Client) -> Client:
     return client
 
 
+def every_page() -> list[str]:
+    """Those above, and whatever else has an address without an id: a page that is added is counted with the others."""
+    found = (route.replace("<slug:slug>", "{slug}") for route in pages() if route.startswith(("/console/", "/t/")))
+    return sorted({*PAGES, "/exports/", *(route for route in found if "<" not in route)})
+
+
 def counted(client: Client, slug: str) -> Iterator[tuple[str, int]]:
     """(page, its queries), the second time, when what is kept for a while is there."""
-    for page in PAGES:
+    for page in every_page():
         address = page.format(slug=slug)
-        assert client.get(address).status_code == 200, address
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        status = client.get(address).status_code
+        if status != 200:
+            assert (status, page in PAGES) in ((400, False), (405, False)), address  # what needs a query, or a post
+            continue
+        with CaptureQueriesContext(connection) as queries:
             client.get(address)
         yield page, len(queries)
 
@@ -84,11 +105,14 @@ def counted(client: Client, slug: str) -> Iterator[tuple[str, int]]:
 @pytest.mark.shows("U2")
 def test_no_page_asks_more_queries_of_more_rows(olga: Client) -> None:
     now = timezone.now()
+    person_asking = User.objects.get(email="olga@example.com")
     first = fill(SMALL, now=now)
+    fill_rest(first, 3, of=person_asking, name="few")
     few = dict(counted(olga, first.slug))
     second = fill(MIDDLE, now=now, name="throng")
+    fill_rest(second, 40, of=person_asking, name="many")
     many = dict(counted(olga, second.slug))
-    assert {page: (few[page], many[page]) for page in PAGES if many[page] > few[page] + 3} == {}
+    assert {page: (few[page], many[page]) for page in few if many[page] > few[page] + 3} == {}
     assert {page: number for page, number in many.items() if number > 40} == {}
 
 
