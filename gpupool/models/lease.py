@@ -37,7 +37,10 @@ class Lease(TimeOrderedModel):
                 name="gpupool_lease_active_once",
             )
         ]
-        indexes = [models.Index(fields=["lease_id"], name="gpupool_lease_number")]
+        indexes = [
+            models.Index(fields=["lease_id"], name="gpupool_lease_number"),
+            models.Index(fields=["holder"], name="gpupool_lease_held", condition=models.Q(released_at__isnull=True)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.holder} on {self.device_id}"
