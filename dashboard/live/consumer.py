@@ -167,9 +167,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
 def is_same_origin(scope: Mapping[str, Any]) -> bool:
     """Whether the page that opened the socket is ours: another port of this host is not.
 
-    Cookies ignore ports, so the check of a host name alone would let a neighbour's page read frames.
+    Cookies ignore ports, so the check of a host name alone would let a neighbour's page read frames. Where people come
+    by https, a page of the same name that came by http may be anybody's who sits on the line.
     """
     headers = dict(scope["headers"])
     origin = headers.get(b"origin", b"").decode("latin-1")
     host = headers.get(b"host", b"").decode("latin-1")
-    return bool(host) and (urlsplit(origin).netloc == host or origin in settings.CSRF_TRUSTED_ORIGINS)
+    if origin in settings.CSRF_TRUSTED_ORIGINS:
+        return bool(host)
+    parts = urlsplit(origin)
+    return bool(host) and parts.netloc == host and (parts.scheme == "https" or not settings.SESSION_COOKIE_SECURE)

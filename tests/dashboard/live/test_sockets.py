@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from channels.db import database_sync_to_async
+from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.db import OperationalError
@@ -89,6 +90,14 @@ async def test_pages_of_another_origin_are_refused_before_the_handshake_ends(ori
 def test_origin_is_compared_with_its_port(origin: bytes, same: bool) -> None:
     headers = [(b"host", b"gate.example:8000"), *([(b"origin", origin)] if origin else [])]
     assert is_same_origin({"headers": headers}) is same
+
+
+@pytest.mark.parametrize(("origin", "same"), [(b"https://gate.example", True), (b"http://gate.example", False)])
+def test_where_people_come_by_https_a_page_that_came_by_http_is_another(
+    origin: bytes, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "SESSION_COOKIE_SECURE", True)
+    assert is_same_origin({"headers": [(b"host", b"gate.example"), (b"origin", origin)]}) is same
 
 
 async def test_members_watch_their_own_tenant_and_nothing_else() -> None:
