@@ -159,7 +159,7 @@ def _lines(tenant_id: UUID, since: datetime, until: datetime) -> tuple[list[Line
         dearest = "ORDER BY sum(cost_micros) DESC, model"
         rows = sum_usage([tenant_id], starts=[since], until=until, by=["model"], sums=sums, tail=dearest)
     ids = [row["key_id"] for row in rows if row.get("key_id")]
-    keys = ApiKey.objects.in_bulk(ids)
+    keys = ApiKey.objects.only("name", "prefix", "last_four").in_bulk(ids)
     lines = [
         Line(
             **row | {"key_id": row.get("key_id")},
