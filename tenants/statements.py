@@ -105,16 +105,17 @@ def get_currency() -> str:
     return Installation.objects.values_list("currency", flat=True).first() or "USD"
 
 
-def build_statement(tenant: Tenant, month: str, *, now: datetime) -> Statement:
+def build_statement(tenant: Tenant, month: str, *, now: datetime, named: int = MOST_LINES) -> Statement:
     """The statement of a month such as 2026-11, of the running one as far as it goes.
 
+    `named`: so many lines, the dearest, tell their keys' names; a page that shows a hundred reads no more.
     Raises ValueError for what is no month of this century, or one that has not begun.
     """
     period = month_period(tenant.time_zone, month)
     if period.start > now.timestamp():
         raise ValueError("That month has not begun yet.")
     since, until = datetime.fromtimestamp(period.start, UTC), datetime.fromtimestamp(period.end, UTC)
-    lines, by_key = _lines(tenant.pk, since, until)
+    lines, by_key = _lines(tenant.pk, since, until, named)
     return Statement(
         tenant_id=tenant.pk,
         tenant_slug=tenant.slug,
@@ -146,7 +147,7 @@ def list_months(tenant: Tenant, *, now: datetime, at_most: int = 24) -> list[str
     return months
 
 
-def _lines(tenant_id: UUID, since: datetime, until: datetime) -> tuple[list[Line], bool]:
+def _lines(tenant_id: UUID, since: datetime, until: datetime, named: int) -> tuple[list[Line], bool]:
     """Lines, dearest first, and whether they are by key."""
     sums = ["requests", "input_tokens", "cached_tokens", "output_tokens", "cost_micros"]
     many = has_more_lines(tenant_id, since=since, until=until, than=MOST_LINES)
@@ -158,7 +159,7 @@ def _lines(tenant_id: UUID, since: datetime, until: datetime) -> tuple[list[Line
     if not by_key:  # a key for each request: nobody reads that, and the sums are what counts
         dearest = "ORDER BY sum(cost_micros) DESC, model"
         rows = sum_usage([tenant_id], starts=[since], until=until, by=["model"], sums=sums, tail=dearest)
-    ids = [row["key_id"] for row in rows if row.get("key_id")]
+    ids = [row["key_id"] for row in rows[:named] if row.get("key_id")]
     keys = ApiKey.objects.only("name", "prefix", "last_four").in_bulk(ids)
     lines = [
         Line(

@@ -29,8 +29,9 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponseBase:
     now = timezone.now()
     months = list_months(access.tenant, now=now, at_most=MONTHS_SHOWN)
     wanted = request.GET.get("month", "") or months[0]
+    shown = {} if is_csv(request) else {"named": LINES_SHOWN}
     try:
-        statement = build_statement(access.tenant, wanted, now=now)
+        statement = build_statement(access.tenant, wanted, now=now, **shown)
     except ValueError as error:
         raise Http404 from error
     if is_csv(request):
