@@ -6,12 +6,13 @@ Who comes from another origin, or from no session, is refused before the handsha
 import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
+from django.utils.http import is_same_domain
 
 from core.ending import end_tasks
 from dashboard.live.connections import UNKNOWN_STANDING, Connection, message
@@ -173,7 +174,15 @@ def is_same_origin(scope: Mapping[str, Any]) -> bool:
     headers = dict(scope["headers"])
     origin = headers.get(b"origin", b"").decode("latin-1")
     host = headers.get(b"host", b"").decode("latin-1")
-    if origin in settings.CSRF_TRUSTED_ORIGINS:
-        return bool(host)
     parts = urlsplit(origin)
+    if any(_covers(trusted, origin, parts) for trusted in settings.CSRF_TRUSTED_ORIGINS):
+        return bool(host)
     return bool(host) and parts.netloc == host and (parts.scheme == "https" or not settings.SESSION_COOKIE_SECURE)
+
+
+def _covers(trusted: str, origin: str, parts: SplitResult) -> bool:
+    """Whether an origin is one of the trusted, as forms are judged: `https://*.example.com` is every name below it."""
+    scheme, wild, domain = trusted.partition("://*")
+    if not wild:
+        return origin == trusted
+    return parts.scheme == scheme and is_same_domain(parts.netloc, domain)

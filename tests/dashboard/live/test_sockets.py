@@ -100,6 +100,25 @@ def test_where_people_come_by_https_a_page_that_came_by_http_is_another(
     assert is_same_origin({"headers": [(b"host", b"gate.example"), (b"origin", origin)]}) is same
 
 
+@pytest.mark.parametrize(
+    ("origin", "trusted"),
+    [
+        (b"https://console.gate.example", True),
+        (b"https://gate.example", True),
+        (b"https://one.example", True),
+        (b"http://console.gate.example", False),
+        (b"https://evilgate.example", False),
+        (b"https://gate.example.evil.example", False),
+        (b"https://console.one.example", False),
+    ],
+)
+def test_origins_are_trusted_as_those_of_forms_are(
+    origin: bytes, trusted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "CSRF_TRUSTED_ORIGINS", ["https://*.gate.example", "https://one.example"])
+    assert is_same_origin({"headers": [(b"host", b"inner:8000"), (b"origin", origin)]}) is trusted
+
+
 async def test_members_watch_their_own_tenant_and_nothing_else() -> None:
     def prepare() -> str:
         tenant("bolt", bea=TenantRole.OWNER)
