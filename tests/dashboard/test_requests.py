@@ -301,3 +301,8 @@ def test_where_nothing_matches_it_is_said_where_refused_requests_are(operator: C
     found = _text(operator, "/console/requests/", outcome="faults")
     assert "No request matches" in found
     assert "Refused ones are under Refused." in found
+
+
+def test_clearing_what_is_sought_leaves_the_range(operator: Client) -> None:
+    found = _text(operator, "/console/requests/", outcome="faults", range="7d")
+    assert 'href="?range=7d"' in found
