@@ -45,11 +45,12 @@ def test_a_thousand_devices_are_written_down_in_a_second_of_a_processor(count: i
         (node, intake.session_id, Observed(sequence=1, devices=facts(source), instances=[]))
         for node, intake, source in nodes
     ]
-    slower = pace()
+    before = pace()
     began = process_time()
     for node, session, report in reports:
         services.apply_observed(node, session, report)
-    took = (process_time() - began) / slower
+    took = process_time() - began
+    took /= min(before, pace())
     assert Device.objects.filter(kind="gpu", simulated=True, present=True).count() == count * GPUS
     assert Node.objects.filter(simulated=True).count() == count
     assert took / count < BUDGET_SECONDS, f"{took / count * 1000:.1f} ms a node"

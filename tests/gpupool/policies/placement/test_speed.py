@@ -9,7 +9,7 @@ from tests.gpupool.policies.placement.pools import ACME, GIB, a_claim, a_device,
 from tests.pace import pace
 
 BUDGET_SECONDS = 0.02
-"""On a core of its own: where that is slower, `pace` says by how much."""
+"""On a core of its own: where that is slower, `pace` says by how much, caches that others fill left out."""
 USABLE = frozenset({"read", "write", "atomic", "compute"})
 
 
@@ -30,6 +30,7 @@ def fleet() -> list[DeviceView]:
     return devices
 
 
+@pytest.mark.parametrize("beside", [pytest.param(1, marks=pytest.mark.drill), 2])
 @pytest.mark.parametrize(
     ("need", "reservations"),
     [
@@ -40,7 +41,8 @@ def fleet() -> list[DeviceView]:
         (a_need(70, devices=8, priority=1), ()),  # others go for it
     ],
 )
-def test_a_decision_over_a_thousand_devices(need: Need, reservations: tuple[ReservationView, ...]) -> None:
+def test_a_decision_over_a_thousand_devices(need: Need, reservations: tuple[ReservationView, ...], beside: int) -> None:
+    """`beside`: so many times as long is given where other tests run beside it."""
     devices = fleet()
     place(devices, need, reservations=reservations)
     took = []
@@ -50,4 +52,4 @@ def test_a_decision_over_a_thousand_devices(need: Need, reservations: tuple[Rese
         made = place(devices, need, reservations=reservations)
         took.append((process_time() - began) / slower)
     assert type(made) is (Placed if need.devices < 8 else Preempt if need.priority else Unplaced)
-    assert min(took) < BUDGET_SECONDS, f"{min(took) * 1000:.1f} ms"
+    assert min(took) < BUDGET_SECONDS * beside, f"{min(took) * 1000:.1f} ms"
