@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 from urllib.parse import quote, urlsplit
 
-from core.tls import tls_failure
+from core.tls import client_context, tls_failure
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Sequence[str]]
@@ -181,7 +181,7 @@ class OutboundClient:
         resolve: Resolve = resolve_name,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.tls = tls or ssl.create_default_context()
+        self.tls = tls or client_context()
         self._resolve = resolve
         self._clock = clock
 

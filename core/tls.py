@@ -7,6 +7,13 @@ from pathlib import Path
 from core.env import SettingsError
 
 
+def client_context() -> ssl.SSLContext:
+    """Trusts what the system trusts; TLS 1.2 or newer, which Python leaves to how it was built and to the system."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
 @lru_cache(maxsize=4)
 def engine_context(ca_file: Path | None) -> ssl.SSLContext:
     """For engines. Trusts what the system trusts and, where given, the certificates in `ca_file` (PEM) too.
@@ -29,7 +36,7 @@ def web_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 def _context(setting: str, ca_file: Path | None) -> ssl.SSLContext:
-    context = ssl.create_default_context()
+    context = client_context()
     context.set_alpn_protocols(["http/1.1"])
     if ca_file is not None:
         try:

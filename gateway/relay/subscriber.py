@@ -5,11 +5,11 @@ What is published while there is no connection is missed: messages may hasten, n
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from core.tls import client_context
 from gateway.relay.valkey import Argument, ValkeyRefused, encode_command, parse_reply
 
 RETRY_SECONDS: Final = 1.0
@@ -75,5 +75,5 @@ class Subscriber:
         parts = self._parts
         if parts.scheme == "unix":
             return await asyncio.open_unix_connection(parts.path)
-        secure = ssl.create_default_context() if parts.scheme == "rediss" else None
+        secure = client_context() if parts.scheme == "rediss" else None
         return await asyncio.open_connection(parts.hostname or "localhost", parts.port or 6379, ssl=secure)

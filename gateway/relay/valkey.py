@@ -7,10 +7,11 @@ turn of the loop travels together. It speaks RESP2 and knows nothing of commands
 
 import asyncio
 import contextlib
-import ssl
 from collections import deque
 from typing import Final, cast
 from urllib.parse import unquote, urlsplit
+
+from core.tls import client_context
 
 Argument = bytes | str | int
 Reply = int | bytes | list["Reply"] | None
@@ -90,7 +91,7 @@ class ValkeyClient:
                     _Connection,
                     parts.hostname or "localhost",
                     parts.port or 6379,
-                    ssl=ssl.create_default_context() if parts.scheme == "rediss" else None,
+                    ssl=client_context() if parts.scheme == "rediss" else None,
                 )
         number = parts.query.removeprefix("db=") if parts.scheme == "unix" else parts.path.strip("/")
         greetings: list[tuple[Argument, ...]] = []

@@ -1,7 +1,6 @@
 """The replay's side of HTTP: streamed chats over the relay's own upstream client."""
 
 import asyncio
-import ssl
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from core.tls import client_context
 from gateway.relay.response import UpstreamResponse
 from gateway.relay.upstream import Origin, UpstreamClient, UpstreamLimits
 from gateway.relay.upstream_errors import ConnectFailed, DeadlinePassed, UpstreamError
@@ -57,7 +57,7 @@ def door_at(url: str, key: str) -> Door:
         raise DoorError(f"{url} is not an address: it must look like http://127.0.0.1:8080")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise DoorError("the API key has characters that no key has: copy it again")
-    tls = ssl.create_default_context() if parts.scheme == "https" else None
+    tls = client_context() if parts.scheme == "https" else None
     origin = Origin(parts.hostname, port or (443 if tls else 80), tls)
     return Door(origin, parts.netloc.rpartition("@")[2], parts.path.rstrip("/").removesuffix("/v1"), key)
 
