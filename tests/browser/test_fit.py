@@ -29,9 +29,15 @@ def _pool(web: Web, tmp_path: Path) -> None:
     a_version("llama-70b", memory_bytes=0, artefact=f"file://{write_model(tmp_path / 'm.gguf', LLAMA_3_70B, Q4_0)}")
 
 
-@pytest.mark.parametrize(("theme", "language", "width"), [("light", "en", 1600), ("dark", "zh-hans", 390)])
+@pytest.mark.parametrize(
+    ("theme", "language", "width", "answer", "reason"),
+    [
+        ("light", "en", 1600, "It would go to node-1/gpu-0.", "It has failed"),
+        ("dark", "zh-hans", 390, "它会放置到 node-1/gpu-0。", "它已故障"),
+    ],
+)
 def test_a_question_is_asked_and_answered(
-    open_page: OpenPage, shoot: Shoot, theme: str, language: str, width: int
+    open_page: OpenPage, shoot: Shoot, theme: str, language: str, width: int, answer: str, reason: str
 ) -> None:
     page = open_page(theme=theme, language=language, width=width)
     log_in(page, "rita", then="/console/fit/")
@@ -41,8 +47,8 @@ def test_a_question_is_asked_and_answered(
     page.keyboard.press("Enter")
     page.locator("#verdict").wait_for()
     assert "context_tokens=8192" in page.url
-    assert page.get_by_text("It would go to node-1/gpu-0.").is_visible()
-    assert page.get_by_text("It has failed").is_visible()
+    assert page.get_by_text(answer).is_visible()
+    assert page.get_by_text(reason).is_visible()
     shoot(page, f"fit-answer-{theme}")
     assert violations(page) == []
     page.locator("#id_devices").fill("2")
