@@ -3,6 +3,8 @@
 from typing import Final
 from uuid import UUID
 
+from django.db.models import Q
+
 from gateway import models as rows
 from tenants.erasure import Held, hold, sweep_with
 from tenants.models import Notice
@@ -28,6 +30,10 @@ def register() -> None:
 
 
 def forget_platform_notices(tenant_id: UUID) -> None:
-    """What operators were told of objectives about the tenant names it, and is not the tenant's row."""
+    """What operators were told of objectives about the tenant names it, and is not the tenant's row.
+
+    An objective may be deleted since, so the notice says whom it is about; an older one says which objective alone.
+    """
     objectives = rows.Objective.objects.filter(tenant_id=tenant_id).values_list("pk", flat=True)
-    Notice.objects.filter(tenant=None, payload__objective__in=[str(pk) for pk in objectives]).delete()
+    about = Q(payload__tenant_id=str(tenant_id)) | Q(payload__objective__in=[str(pk) for pk in objectives])
+    Notice.objects.filter(about, tenant=None).delete()

@@ -133,7 +133,9 @@ class StatusSerializer(serializers.Serializer[Any]):
     as_of = serializers.DateTimeField()
     counted = serializers.BooleanField(help_text="False: its window is not counted yet.")
     new_before = serializers.IntegerField(
-        allow_null=True, help_text="New objectives that are counted before it; null where it is counted already."
+        allow_null=True,
+        help_text="New objectives that are counted before it; null where it is counted already, is switched off, or "
+        "counting it took too long.",
     )
     count_failed_at = serializers.DateTimeField(
         allow_null=True, help_text="Counting its window took too long then: it is tried again, after other new ones."
@@ -252,7 +254,7 @@ class ObjectiveView(_OneObjective):
         with transaction.atomic():
             found = self.objective_for(Action.CHANGE, objective_id, slug, lock=True)
             check_match(request, ObjectiveSerializer(found).data)
-            changed = change_objective(found.pk, actor=self.actor, **values)
+            changed = change_objective(found.pk, actor=self.actor, now=timezone.now(), **values)
         return tagged(ObjectiveSerializer(changed).data)
 
     @extend_schema(responses={204: None})
@@ -261,7 +263,7 @@ class ObjectiveView(_OneObjective):
         with transaction.atomic():
             found = self.objective_for(Action.DELETE, objective_id, slug, lock=True)
             check_match(request, ObjectiveSerializer(found).data)
-            delete_objective(found.pk, actor=self.actor)
+            delete_objective(found.pk, actor=self.actor, now=timezone.now())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -110,7 +110,7 @@ def in_turn(new: "QuerySet[Objective]") -> "QuerySet[Objective]":
 
 
 def new_before(objective: Objective) -> int | None:
-    """How many new objectives are counted before this one; None where it is counted, or took too long before."""
+    """How many new objectives are counted before this one; None where it is counted, took too long, or is disabled."""
     if objective.tallied_at is not None or objective.count_failed_at is not None or not objective.enabled:
         return None
     new = Objective.objects.filter(enabled=True, tallied_at=None, count_failed_at=None)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
+from psycopg.errors import QueryCanceled
 
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo import PAIRS
@@ -27,7 +28,8 @@ from tenants.services.notices import raise_notice
 LONGEST_SILENCE: Final = timedelta(days=30)
 EndedBy = Literal["changed", "disabled", "deleted"]
 AT_ONCE: Final = 100
-_LOCK: Final = 6_103_515_625  # of this look, in the database: whoever comes second lets the first one do it
+_LOCK: Final = 6_103_515_625  # of a look, in the database: whoever comes second lets the first one do it
+LOCK_NEW: Final = 6_103_515_624  # of new ones: while their windows are counted, the next look is at known ones
 
 
 def evaluate_objectives(*, now: datetime) -> int:
@@ -37,12 +39,13 @@ def evaluate_objectives(*, now: datetime) -> int:
     is late for few: it has its turn in the next look. Raises the first such OperationalError, after all had their turn.
     """
     told, late = 0, None
-    for ids in _turns():
+    for ids, lock in _turns():
         try:
-            found = _evaluate(ids, now=now)
+            found = _evaluate(ids, lock=lock, now=now)
         except OperationalError as error:
             late = late or error
-            _put_off(ids, now=now)
+            if isinstance(error.__cause__, QueryCanceled):
+                _put_off(ids, now=now)
             continue
         if found is None:
             break
@@ -52,28 +55,32 @@ def evaluate_objectives(*, now: datetime) -> int:
     return told
 
 
-def _turns() -> Iterator[list[UUID]]:
-    """Who is looked at together: each new one by itself, as its whole window is counted; then the longest waiting."""
+def _turns() -> Iterator[tuple[list[UUID], int]]:
+    """Who is looked at together, and by which lock: known ones, the longest waiting first, however long new ones take.
+
+    Then new ones, each by itself, as its whole window is counted; of those that took too long before no more than one.
+    """
     enabled = Objective.objects.filter(enabled=True)
-    new = slo.in_turn(enabled.filter(tallied_at=None)).values_list("pk", flat=True)[:NEW_AT_ONCE]
     known = list(enabled.exclude(tallied_at=None).order_by("tallied_at", "pk").values_list("pk", flat=True))
-    yield from [[pk] for pk in new]
+    new = slo.in_turn(enabled.filter(tallied_at=None)).values_list("pk", flat=True)
     for place in range(0, len(known), AT_ONCE):
-        yield known[place : place + AT_ONCE]
+        yield known[place : place + AT_ONCE], _LOCK
+    for pk in list(new.filter(count_failed_at=None)[:NEW_AT_ONCE]) or list(new[:1]):
+        yield [pk], LOCK_NEW
 
 
 @transaction.atomic
 def _put_off(ids: Sequence[UUID], *, now: datetime) -> None:
-    """Where a new one takes too long, all other new ones have their turn before it has its next."""
+    """Where counting a new one takes too long, all other new ones have their turn before it has its next."""
     new = Objective.objects.select_for_update(skip_locked=True).filter(pk__in=ids, tallied_at=None)
     Objective.objects.filter(pk__in=list(new.values_list("pk", flat=True))).update(count_failed_at=now)
 
 
 @transaction.atomic
-def _evaluate(ids: Sequence[UUID], *, now: datetime) -> int | None:
+def _evaluate(ids: Sequence[UUID], *, lock: int, now: datetime) -> int | None:
     """How many alerts of those objectives were told of; None where another look is on its way."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [lock])
         if not cursor.fetchone()[0]:
             return None
     tally_objectives(now=now, among=ids)
@@ -113,12 +120,12 @@ def acknowledge_alert(alert_id: UUID, *, actor: Actor, now: datetime) -> Objecti
     return alert
 
 
-def end_alerts(objective: Objective, *, actor: Actor, by: EndedBy) -> None:
+def end_alerts(objective: Objective, *, actor: Actor, by: EndedBy, now: datetime) -> None:
     """What they told of is no longer what the objective says. In the caller's transaction.
 
-    Who was told that it burns is told that this is over: what they opened for it elsewhere would stay open for ever.
+    `objective` as it was when they told: who was told that it burns is told that this is over, by the name that they
+    know. What they opened for it elsewhere would stay open for ever.
     """
-    now = datetime.now(UTC)
     silenced = is_silenced(objective, list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now)))
     for alert in objective.alerts.select_for_update().exclude(state=AlertState.RESOLVED.value):
         tell = alert.told > 0 and not silenced
@@ -263,6 +270,7 @@ def _raise(objective: Objective, kind: NoticeKind, row: ObjectiveAlert, **more: 
         "threshold_seconds": objective.threshold_seconds,
         "window_days": objective.window_days,
         "model": objective.model,
+        "tenant_id": None if objective.tenant_id is None else str(objective.tenant_id),
         "severity": row.severity,
         "pair": row.pair,
         "burn_threshold": None if pair is None else pair.burn,

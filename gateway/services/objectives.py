@@ -1,6 +1,9 @@
 """Objectives: made, changed, deleted, and those that every SLA tier has from the beginning."""
 
+import unicodedata
 from collections.abc import Mapping
+from copy import copy
+from datetime import datetime
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -23,6 +26,7 @@ MOST_OF_A_TENANT: Final = 20
 """That it made itself."""
 
 _LONGEST_NAME: Final = 120
+_NO_LINE: Final = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of characters, ends of lines
 _LOCK: Final = 6_103_515_626  # in the database: of names and of how many there are
 
 _COUNTED: Final = ("kind", "threshold_seconds", "model", "tier", "version_id")
@@ -67,7 +71,7 @@ def create_objective(
     )
     _check(objective)
     _lock()
-    _take_name(objective)
+    _check_name(objective)
     if tenants_own and Objective.objects.filter(tenant=tenant, tenants_own=True).count() >= MOST_OF_A_TENANT:
         raise Conflict(f"There are {MOST_OF_A_TENANT} objectives of this tenant's own already: delete one first.")
     if not tenants_own and Objective.objects.filter(tenants_own=False).count() >= MOST_OBJECTIVES:
@@ -83,14 +87,14 @@ def lock_objective(objective_id: UUID) -> Objective:
 
 
 @transaction.atomic
-def change_objective(objective_id: UUID, *, actor: Actor, **values: Any) -> Objective:
+def change_objective(objective_id: UUID, *, actor: Actor, now: datetime, **values: Any) -> Objective:
     """`values`: what changes, of name, kind, target, threshold_seconds, window_days, model, tier, version_id, enabled.
 
     Where it counts something else from now on, its window is counted anew, and alerts that are open end.
     Raises Objective.DoesNotExist, InvalidInput.
     """
     objective = lock_objective(objective_id)
-    before = _values(objective)
+    was, before = copy(objective), _values(objective)
     for field, value in values.items():
         if field not in before or field in ("tenant", "tenants_own"):
             raise InvalidInput(field, "This cannot be changed: make another objective.")
@@ -101,13 +105,13 @@ def change_objective(objective_id: UUID, *, actor: Actor, **values: Any) -> Obje
         return objective
     if after["name"] != before["name"]:
         _lock()
-        _take_name(objective)
+        _check_name(objective)
     recounted = any(before[field] != after[field] for field in _COUNTED)
     longer = after["window_days"] > before["window_days"]
     if recounted or longer or (after["enabled"] and not before["enabled"]):
         forget_tallies(objective)
     if recounted or before["target"] != after["target"] or not objective.enabled:
-        end_alerts(objective, actor=actor, by="changed" if objective.enabled else "disabled")
+        end_alerts(was, actor=actor, by="changed" if objective.enabled else "disabled", now=now)
     objective.save()
     changed = [field for field in after if after[field] != before[field]]
     _tell(
@@ -121,10 +125,10 @@ def change_objective(objective_id: UUID, *, actor: Actor, **values: Any) -> Obje
 
 
 @transaction.atomic
-def delete_objective(objective_id: UUID, *, actor: Actor) -> None:
+def delete_objective(objective_id: UUID, *, actor: Actor, now: datetime) -> None:
     """With what was counted for it and its alerts. Raises Objective.DoesNotExist."""
     objective = lock_objective(objective_id)
-    end_alerts(objective, actor=actor, by="deleted")
+    end_alerts(objective, actor=actor, by="deleted", now=now)
     _tell("objective.deleted", objective, actor, before=_values(objective))
     objective.delete()
 
@@ -160,8 +164,14 @@ def _lock() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
-def _take_name(objective: Objective) -> None:
-    """Raises InvalidInput where another one of the same owner has the name."""
+def _check_name(objective: Objective) -> None:
+    """Raises InvalidInput where it is no single line, or another one of the same owner has it.
+
+    Only of names that are new: what is called otherwise from before can be changed and switched off.
+    """
+    unseen = any(unicodedata.category(character) in _NO_LINE for character in objective.name)
+    if unseen or not 0 < len(objective.name) <= _LONGEST_NAME:
+        raise InvalidInput("name", f"An objective needs a name of 1 to {_LONGEST_NAME} printable characters.")
     owners = Objective.objects.filter(tenants_own=objective.tenants_own, name=objective.name).exclude(pk=objective.pk)
     if (owners.filter(tenant=objective.tenant) if objective.tenants_own else owners).exists():
         raise InvalidInput("name", f"There is an objective {objective.name!r} already.")
@@ -175,8 +185,6 @@ def _free_name(name: str) -> str:
 
 def _check(objective: Objective) -> None:
     """Raises InvalidInput naming the field."""
-    if not 0 < len(objective.name) <= _LONGEST_NAME or not objective.name.isprintable():
-        raise InvalidInput("name", f"An objective needs a name of 1 to {_LONGEST_NAME} printable characters.")
     if objective.kind not in {kind.value for kind in Kind}:
         raise InvalidInput("kind", f"A kind is one of {', '.join(kind.value for kind in Kind)}.")
     kind = Kind(objective.kind)

@@ -190,7 +190,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
 
 _OVER: Final[Mapping[str, tuple[str, str]]] = {
     "": ("burns its error budget no faster than it may", "已恢复：{name} 的错误预算消耗恢复正常"),
-    "changed": ("was changed, and is counted anew", "已结束：目标 {name} 已更改，将重新统计"),
+    "changed": ("was changed", "已结束：目标 {name} 已更改"),
     "disabled": ("was switched off", "已结束：目标 {name} 已停用"),
     "deleted": ("was deleted", "已结束：目标 {name} 已删除"),
 }

@@ -75,7 +75,8 @@ def edit(request: HttpRequest, objective_id: UUID) -> HttpResponse:
     )
     made = None
     if request.method == "POST" and form.is_valid():
-        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()), fields=SERVICE_FIELDS)
+        values = {**form.values(), "now": timezone.now()}
+        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **values), fields=SERVICE_FIELDS)
     if made is not None:
         messages.success(request, _("The objective is changed."))
         return leave(request, HERE.url("objective", objective.pk))
@@ -89,7 +90,7 @@ def delete(request: HttpRequest, objective_id: UUID) -> HttpResponse:
     actor = require(request, Action.DELETE, Object.OBJECTIVE)
     objective = _objective(objective_id)
     if request.method == "POST":
-        delete_objective(objective.pk, actor=actor)
+        delete_objective(objective.pk, actor=actor, now=timezone.now())
         messages.success(request, _("The objective %(name)s is deleted.") % {"name": objective.name})
         return leave(request, HERE.url())
     return sheet(request, "slo/_delete.html", delete_context(objective, HERE))

@@ -63,7 +63,8 @@ def edit(request: HttpRequest, access: PortalAccess, objective_id: UUID) -> Http
     )
     made = None
     if request.method == "POST" and form.is_valid():
-        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **form.values()), fields=SERVICE_FIELDS)
+        values = {**form.values(), "now": timezone.now()}
+        made = tried(form, lambda: change_objective(objective.pk, actor=actor, **values), fields=SERVICE_FIELDS)
     if made is not None:
         messages.success(request, _("The objective is changed."))
         return leave(request, place.url("objective", objective.pk))
@@ -77,7 +78,7 @@ def delete(request: HttpRequest, access: PortalAccess, objective_id: UUID) -> Ht
     actor, place = _actor(access, Action.DELETE), Place(access.tenant)
     objective = _own(access, objective_id)
     if request.method == "POST":
-        delete_objective(objective.pk, actor=actor)
+        delete_objective(objective.pk, actor=actor, now=timezone.now())
         messages.success(request, _("The objective %(name)s is deleted.") % {"name": objective.name})
         return leave(request, place.url())
     return sheet(request, "slo/_delete.html", {**delete_context(objective, place), "access": access})

@@ -13,7 +13,7 @@ from tenants.actor import SYSTEM
 from tenants.models import Tenant
 from tenants.services import create_tenant
 from tenants.services.errors import InvalidInput
-from tests.gateway.slo_rows import ttft_objective
+from tests.gateway.slo_rows import NOW, ttft_objective
 
 pytestmark = pytest.mark.django_db
 
@@ -38,16 +38,30 @@ def test_a_name_is_one_objectives_of_the_platform_or_of_a_tenant(acme: Tenant) -
     for objective, scope in ((ours, {}), (theirs, {"tenant": acme, "tenants_own": True})):
         second = ttft_objective(name="second", **scope)
         with pytest.raises(InvalidInput, match="already"):
-            change_objective(second.pk, actor=SYSTEM, name="chat")
-        assert change_objective(objective.pk, actor=SYSTEM, name="chat", target=0.95).target == 0.95
-        delete_objective(objective.pk, actor=SYSTEM)
-        assert change_objective(second.pk, actor=SYSTEM, name="chat").name == "chat"
+            change_objective(second.pk, actor=SYSTEM, now=NOW, name="chat")
+        assert change_objective(objective.pk, actor=SYSTEM, now=NOW, name="chat", target=0.95).target == 0.95
+        delete_objective(objective.pk, actor=SYSTEM, now=NOW)
+        assert change_objective(second.pk, actor=SYSTEM, now=NOW, name="chat").name == "chat"
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * 121, "two\nlines", "nul\0"])
+@pytest.mark.parametrize("name", ["", "  ", "x" * 121, "two\nlines", "two\u2028lines", "nul\0", "half \ud83d"])
 def test_a_name_is_one_line_that_can_be_shown(name: str) -> None:
+    objective = ttft_objective()
     with pytest.raises(InvalidInput, match="printable"):
         ttft_objective(name=name)
+    with pytest.raises(InvalidInput, match="printable"):
+        change_objective(objective.pk, actor=SYSTEM, now=NOW, name=name)
+
+
+@pytest.mark.parametrize("name", ["对话\u3000首字", "chat\N{NO-BREAK SPACE}1", "\U0001f468\u200d\U0001f4bb chat"])
+def test_a_name_may_have_wide_spaces_and_joined_characters(name: str) -> None:
+    assert ttft_objective(name=name).name == name
+
+
+def test_one_whose_name_would_be_refused_now_can_still_be_switched_off() -> None:
+    objective = ttft_objective()
+    Objective.objects.update(name="two\nlines")
+    assert not change_objective(objective.pk, actor=SYSTEM, now=NOW, enabled=False).enabled
 
 
 def test_the_database_knows_it_too(acme: Tenant) -> None:

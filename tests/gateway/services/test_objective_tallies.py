@@ -149,7 +149,7 @@ def test_other_thresholds_are_counted_anew(acme: Tenant) -> None:
     traffic(acme, since=NOW - timedelta(hours=2), until=NOW, slow=5)
     objective = ttft_objective()
     tally()
-    changed = change_objective(objective.pk, actor=SYSTEM, threshold_seconds=5.0)
+    changed = change_objective(objective.pk, actor=SYSTEM, now=NOW, threshold_seconds=5.0)
     assert not ObjectiveHour.objects.exists()
     tally()
     assert read_standings([changed], now=NOW)[objective.pk].attained == 1.0
@@ -174,7 +174,7 @@ def test_a_change_waits_for_the_count_that_is_being_made_and_is_then_counted_ane
 
     def change() -> None:
         try:
-            change_objective(objective.pk, actor=SYSTEM, threshold_seconds=5.0)
+            change_objective(objective.pk, actor=SYSTEM, now=NOW, threshold_seconds=5.0)
         finally:
             connections.close_all()
 
@@ -204,7 +204,7 @@ def test_a_count_waits_for_the_change_that_is_being_made_and_counts_by_it() -> N
 
     other = threading.Thread(target=count)
     with transaction.atomic():
-        change_objective(objective.pk, actor=SYSTEM, threshold_seconds=5.0)
+        change_objective(objective.pk, actor=SYSTEM, now=NOW, threshold_seconds=5.0)
         other.start()
         wait_until(somebody_waits, "the count to wait for the change")
     other.join(20)
