@@ -281,11 +281,15 @@ def read_board(objectives: Sequence[Objective], *, now: datetime) -> Board:
 def read_detail(row: Row, span: charts.Span, *, now: datetime) -> Detail:
     """Nine queries more."""
     objective, standing = row.objective, row.standing
+    # What the window has forgotten spent nothing of its budget.
+    start = slo.window_start(objective, standing.as_of)
+    begins_late = start > span.since
+    if begins_late:
+        span = charts.span_between(start, max(start, span.until), as_of=standing.as_of)
     budget, budget_rows = charts.budget_figure(objective, standing, now=now)
     burn, burn_rows = charts.burn_figure(objective, span)
     heat, heat_rows = charts.heat_figure(objective, span)
-    # What the window has forgotten spent nothing of its budget.
-    since, until = max(span.since, slo.window_start(objective, standing.as_of)), span.until
+    since, until = span.since, _counted_until(objective, span, standing.as_of)
     series = slo.hour_counts if span.by_hour else slo.minute_series
     bad = sum(one.bad for one in series(objective, since=since, until=until))
     return Detail(
@@ -299,7 +303,7 @@ def read_detail(row: Row, span: charts.Span, *, now: datetime) -> Detail:
         heat_rows=heat_rows,
         alerts=list(slo.list_alerts().filter(objective=objective)[:20]),
         silences=list(slo.silences_over(objective, now=now)[:MOST_SILENCES]),
-        begins_late=span.by_hour and since > span.since,
+        begins_late=begins_late,
         bad=bad,
         slow=_in_log(objective, bad, since=since, until=until),
         slow_since=since,
@@ -307,6 +311,14 @@ def read_detail(row: Row, span: charts.Span, *, now: datetime) -> Detail:
         now=now,
         new_before=slo.new_before(objective),
     )
+
+
+def _counted_until(objective: Objective, span: charts.Span, end: datetime) -> datetime:
+    """How far counts of the span and the log tell of the same: where counting stands still the log goes on."""
+    tallied = objective.tallied_at
+    if tallied is None or (objective.enabled and end - tallied <= STANDS_STILL):
+        return span.until
+    return max(span.since, min(span.until, slo.whole_hour(tallied) if span.by_hour else slo.as_of(tallied)))
 
 
 def _in_log(objective: Objective, bad: int, *, since: datetime, until: datetime) -> int | None:

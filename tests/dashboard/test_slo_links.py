@@ -152,7 +152,7 @@ def test_what_lies_before_the_window_is_said_to_be_gone(operator: Client, acme: 
     requests(acme, 20)
     objective = ttft_objective(window_days=7)
     evaluate_objectives(now=timezone.now())
-    said = "only what lies in the objective’s window is kept"
+    said = "only what lies in the objective’s window is shown"
     assert said in operator.get(f"/console/slo/{objective.pk}/?range=30d").content.decode()
     Objective.objects.update(window_days=30)
     assert said not in operator.get(f"/console/slo/{objective.pk}/?range=30d").content.decode()
