@@ -1,9 +1,9 @@
 // Pages whose parts change by themselves: asked for anew while they can be seen, and put in place where they differ.
 import { giveWay } from "./denied.js";
+import { put } from "./renew.js";
 import { words } from "./words.js";
 
 const SECONDS = 2;
-const SCROLLED = ".timeline, .scroll-x";
 const page = document.querySelector("[data-refresh]");
 const shown = new Map(); // region -> what the server said last
 let over = false; // the server has said that nothing more will come
@@ -28,21 +28,6 @@ async function fetched(address) {
   if (answer.status === 404) throw new Over("gone");
   if (!answer.ok) throw new Error(String(answer.status));
   return answer.text();
-}
-
-// What says of a thing with the focus that a fresh one is the same: where it leads, or what it is called by.
-function sameness(node) {
-  return [node.tagName, node.getAttribute("href"), node.getAttribute("aria-labelledby")].join(" ");
-}
-
-// Whoever is in there with the keyboard stays where they were: the page says that all of it is as of now.
-function put(place, html) {
-  const key = place.contains(document.activeElement) ? sameness(document.activeElement) : null;
-  const scrolled = [...place.querySelectorAll(SCROLLED)].map((one) => [one.scrollTop, one.scrollLeft]);
-  place.innerHTML = html;
-  for (const [at, one] of [...place.querySelectorAll(SCROLLED)].entries()) [one.scrollTop, one.scrollLeft] = scrolled[at] ?? [0, 0];
-  if (key) [...place.querySelectorAll("a, button, [tabindex]")].find((one) => sameness(one) === key)?.focus({ preventScroll: true });
-  window.htmx?.process(place);
 }
 
 async function refreshRegions() {

@@ -219,6 +219,11 @@ def test_an_instance_that_is_gone_is_said_to_be(open_page: OpenPage, web: Web) -
     Instance.objects.update(running_requests=77)
     page.get_by_text("77", exact=True).wait_for()  # though the keyboard is in there
     assert claims.evaluate("node => node === document.activeElement")
+    node = claims.get_by_role("link")  # what else leads there stands above it
+    node.focus()
+    Instance.objects.update(running_requests=78)
+    page.get_by_text("78", exact=True).wait_for()
+    assert node.evaluate("node => node === document.activeElement")
     stop.focus()
     Instance.objects.update(desire="asleep")
     page.get_by_role("link", name="Wake").wait_for()

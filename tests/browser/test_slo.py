@@ -166,6 +166,29 @@ def test_an_alert_is_acknowledged_silenced_and_shown_live(board: Objective, open
     page.wait_for_url("**/console/slo/")  # not its last figures under a live pill
 
 
+def test_what_its_tenant_deletes_is_left_and_tables_stay_where_they_were_scrolled(
+    open_page: OpenPage, web: Web
+) -> None:
+    person("olga", platform_role="operator")
+    acme = tenant("acme", ada=TenantRole.OWNER)
+    ours, theirs = ttft_objective(), ttft_objective(name="theirs", tenant=acme, tenants_own=True)
+    for one in (ours, theirs):
+        tallies(one, requests=40, median=0.2)
+    page = open_page(width=390, height=844, refusals=True)  # it asks for what is deleted
+    log_in(page, "olga", then=f"/console/slo/{theirs.pk}/")
+    wait_for_pill(page, "live")
+    page.locator("#slo-heat-table summary").click()
+    table = page.locator("#slo-heat-table .scroll-x")
+    table.evaluate("node => node.scrollTo(40, 30)")
+    Objective.objects.filter(pk=theirs.pk).update(name="theirs, renamed")
+    Objective.objects.filter(pk=ours.pk).update(name="renamed")  # frames of the console tell of the platform's
+    page.get_by_role("heading", name="theirs, renamed").wait_for()
+    assert table.evaluate("node => [node.scrollLeft, node.scrollTop]") == [40, 30]
+    theirs.delete()
+    Objective.objects.filter(pk=ours.pk).update(name="renamed again")
+    page.wait_for_url("**/console/slo/")
+
+
 def test_a_row_leads_to_its_objective_and_the_range_stays_in_the_address(board: Objective, open_page: OpenPage) -> None:
     page = open_page(width=390, height=844)
     log_in(page, "olga", then="/console/slo/?range=24h")
