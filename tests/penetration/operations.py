@@ -37,11 +37,15 @@ def filled(path: str, known: Mapping[str, str]) -> str:
     return _PARAMETER.sub(lambda found: known.get(found.group(1), str(uuid4())), path)
 
 
-def query_of(method: str, path: str, ids: Mapping[str, str]) -> dict[str, Any]:
-    """A value for every parameter of the query, an id where one is asked for."""
+def queries_of(method: str, path: str, known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Queries of every parameter, `known` values where there are any: of all at once, and of each alone.
+
+    Of all at once some exclude each other, so that nothing is found whether or not rows are cut to the tenant.
+    """
     told = schema()["paths"][path][method].get("parameters", [])
     asked = (one for one in told if one["in"] == "query" and one["name"] != "cursor")
-    return {one["name"]: _value(one["schema"], one["name"], ids) for one in asked}
+    whole = {one["name"]: known.get(one["name"]) or _value(one["schema"], one["name"], known) for one in asked}
+    return [whole, *({name: value} for name, value in whole.items())]
 
 
 def bodies_of(method: str, path: str, ids: Mapping[str, str]) -> list[Any]:

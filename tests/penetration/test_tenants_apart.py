@@ -4,6 +4,7 @@ Generated from the OpenAPI schema and from the URL configuration: an address tha
 """
 
 import json
+from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
@@ -14,10 +15,10 @@ from rest_framework.test import APIClient
 from gateway.models import Objective
 from tenants.actor import SYSTEM
 from tenants.erasure import all_held
-from tenants.models import Tenant, TenantRole, TenantState, User
+from tenants.models import AuditEvent, Tenant, TenantRole, TenantState, User
 from tenants.services import add_member, create_tenant, create_user, set_tenant_state
 from tests.penetration.addresses import fill, pages
-from tests.penetration.operations import WRITING, bodies_of, filled, operations, query_of
+from tests.penetration.operations import WRITING, bodies_of, filled, operations, queries_of
 from tests.rows import Rows, one_of_everything
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +48,19 @@ def mallory() -> User:
     user = create_user(email="mallory@example.org", password=None, actor=SYSTEM)
     add_member(tenant, user, role=TenantRole.OWNER, actor=SYSTEM)
     return user
+
+
+def changed_by_hand(rows: Rows) -> AuditEvent:
+    """A row of the audit log that every filter of it can find."""
+    return AuditEvent.objects.create(
+        actor_kind="user",
+        actor_id=rows.addresses["user_id"],
+        action="webhook.changed",
+        subject_type="tenants.Webhook",
+        subject_id=rows.addresses["webhook_id"],
+        tenant_id=rows.tenant.pk,
+        request_id=f"req-{SECRET[:6]}",
+    )
 
 
 def told(client: APIClient, method: str, address: str, data: Any = None, match: str = '"1"') -> tuple[int, str]:
@@ -91,13 +105,27 @@ def test_no_id_of_another_tenants_works_under_ones_own_address(theirs: Rows, mal
 def test_no_id_of_another_tenants_works_in_a_body_or_a_query(theirs: Rows, mallory: User) -> None:
     client = APIClient()
     client.force_authenticate(mallory)
+    event = changed_by_hand(theirs)
     before = snapshot(theirs.tenant)
     objective = Objective.objects.create(name=SECRET, kind="availability", target=0.9, tenant=theirs.tenant)
     ids = {**theirs.addresses, "tenant_id": str(theirs.tenant.pk), "objective_id": str(objective.pk)}
+    asked = ids | {
+        "actor": str(event.actor_id),
+        "action": event.action,
+        "subject_type": event.subject_type,
+        "subject_id": str(event.subject_id),
+        "object_id": str(event.subject_id),
+        "request_id": event.request_id,
+        "since": (event.at - timedelta(days=1)).isoformat(),
+        "limit": "100",
+        "name": SECRET,
+        "model": "llama",
+        "model_pattern": "m-*",
+    }
     wrong = []
     for method, path in operations():
         address = filled(path, {"slug": "mallet"})
-        made = [query_of(method, path, ids)] if method == "get" else bodies_of(method, path, ids)
+        made = queries_of(method, path, asked) if method == "get" else bodies_of(method, path, ids)
         # Without each of its members, too: one that is refused must not hide what would come of the others.
         lacking = [{name: made[0][name] for name in made[0] if name != left} for left in made[0]]
         for data in [*made, *lacking]:
