@@ -221,9 +221,15 @@ def test_a_quarter_of_an_hour_back_and_live_again_and_a_moment_that_is_gone(
     page.route("**/gpu-memory/frame/**", lambda route: route.fulfill(status=422, json={"detail": "Frames are gone."}))
     page.get_by_label("Moment of the last 15 minutes").fill("-600")
     page.get_by_role("alert").get_by_text("Frames are gone.").wait_for()
+    page.get_by_role("button", name="Back to live").click()
+    page.get_by_role("button", name="Tenant", exact=True).click()
     # Whoever looks at the past hears nothing on the channel: that they may look no more is said by the next answer.
     page.route("**/gpu-memory/frame/**", lambda route: route.fulfill(status=403, content_type="text/html", body="no"))
     page.get_by_label("Moment of the last 15 minutes").fill("-500")
+    wait_for_pill(page, "denied")
+    assert page.locator("[data-part=stage]").is_hidden()
+    page.go_back()  # to where it was live
+    wait_until(lambda: "at=" not in page.url, "the address of before")
     wait_for_pill(page, "denied")
     assert page.locator("[data-part=stage]").is_hidden()
 

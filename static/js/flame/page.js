@@ -237,6 +237,7 @@ function goBack(at, { load = true } = {}) {
 }
 
 function backToLive() {
+  if (now.lost) return;
   state.at = "";
   paused = false;
   scrub.forget();
@@ -373,6 +374,7 @@ part("export").addEventListener("click", async (event) => {
 });
 
 onWalk((walked) => {
+  if (now.lost) return; // nor is what an older entry of the history showed
   const { at } = state;
   Object.assign(state, walked);
   showChoices();
