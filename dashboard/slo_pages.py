@@ -113,6 +113,7 @@ def board_context(
         "total": len(board.rows),
         "clear_url": place.url(),
         "detail": detail,
+        "charts_until": shown_span.until if shown_span.cut else None,
         "range": span,
         "asked": [(key, request.GET[key]) for key in ("range", "from", "to", "zone") if request.GET.get(key)],
         "now": now,

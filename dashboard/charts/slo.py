@@ -44,6 +44,7 @@ class Span:
     column: timedelta
     burns: tuple[int, ...]
     by_hour: bool
+    cut: bool = False  # the running hour was asked for, too: it is in no row by the hour
 
 
 SPANS: Final = {
@@ -68,7 +69,7 @@ def span_of(name: str, *, as_of: datetime) -> Span:
     length = SPANS[name]
     by_hour = length > _MOST_BY_MINUTE
     until = slo.whole_hour(as_of) if by_hour else as_of
-    return _span(until - length, until, by_hour=by_hour)
+    return _span(until - length, until, by_hour=by_hour, cut=until < as_of)
 
 
 def span_between(since: datetime, until: datetime, *, as_of: datetime) -> Span:
@@ -81,13 +82,13 @@ def span_between(since: datetime, until: datetime, *, as_of: datetime) -> Span:
     if last < until:
         last += timedelta(hours=1)
     last, first = min(last, slo.whole_hour(as_of)), slo.whole_hour(since)
-    return _span(first, max(first, last), by_hour=True)
+    return _span(first, max(first, last), by_hour=True, cut=last < until)
 
 
-def _span(since: datetime, until: datetime, *, by_hour: bool) -> Span:
+def _span(since: datetime, until: datetime, *, by_hour: bool, cut: bool = False) -> Span:
     widths = _HOUR_COLUMNS if by_hour else _COLUMNS
     column = next((width for width in widths if (until - since) / width <= _MOST_COLUMNS), widths[-1])
-    return Span(since, until, column, _BURNS_BY_HOUR if by_hour else _BURNS_BY_MINUTE, by_hour)
+    return Span(since, until, column, _BURNS_BY_HOUR if by_hour else _BURNS_BY_MINUTE, by_hour, cut)
 
 
 def _minute(moment: datetime) -> datetime:

@@ -162,3 +162,27 @@ def test_the_running_hour_is_in_no_span_by_the_hour() -> None:
     end = as_of(timezone.now())
     span = span_between(end - timedelta(days=10), end + timedelta(days=1), as_of=end)
     assert (span.by_hour, span.until) == (True, end.replace(minute=0))
+
+
+def test_charts_without_the_running_hour_say_up_to_when_they_go(
+    operator: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests(acme, 20)
+    objective = ttft_objective()
+    evaluate_objectives(now=timezone.now())
+    now = timezone.now().replace(minute=50, second=0, microsecond=0)
+    monkeypatch.setattr(timezone, "now", lambda: now)
+
+    def says(query: str) -> bool:
+        page = operator.get(f"/console/slo/{objective.pk}/?zone=UTC&{query}")
+        return f"go by the hour, here up to {now:%-d %b %Y, %H}:00" in page.content.decode()
+
+    def between(since_hours: float, until_hours: float) -> str:
+        ends = (now - timedelta(hours=hours) for hours in (since_hours, until_hours))
+        return "from={:%Y-%m-%dT%H:%M}&to={:%Y-%m-%dT%H:%M}".format(*ends)
+
+    assert says("range=30d")
+    assert says(between(27, 0.1))
+    assert not says(between(27, 3))
+    assert not says(between(20, 0.1))
+    assert not says("range=24h")
