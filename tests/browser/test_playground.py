@@ -166,3 +166,10 @@ def test_what_went_wrong_is_told_apart_and_each_answer_says_whose_it_is(portal: 
     page.keyboard.press("Enter")
     notes.last.get_by_text("The connection ended before the answer did.").wait_for()
     assert page.locator(".turn-model").all_inner_texts() == ["tiny", "idle"]
+    wait_until(lambda: ask.input_value() == "Hello", "the question can be asked again", deadline_seconds=LATER_SECONDS)
+    page.unroute("**/playground/chat/")
+    page.route("**/playground/chat/", lambda route: None)  # nothing comes
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Clear").click()
+    page.locator('#playground [type="submit"]:enabled').wait_for()
+    assert ask.input_value() == ""  # what was cleared away does not come back

@@ -122,8 +122,10 @@ if (form) {
     asking = new AbortController();
     stop.hidden = false;
     send.disabled = true;
-    const told = await Promise.all(conversations.map((one) => one.ask(question, parameters, asking.signal)));
-    if (!told.includes(true) && !text.value) text.value = question; // to be asked again without typing it anew
+    const asked = conversations;
+    const told = await Promise.all(asked.map((one) => one.ask(question, parameters, asking.signal)));
+    // To be asked again without typing it anew, except where it was cleared away.
+    if (!told.includes(true) && !text.value && asked.every((one) => kept.includes(one))) text.value = question;
     asking = null;
     stop.hidden = true;
     send.disabled = false;
