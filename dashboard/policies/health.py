@@ -23,7 +23,10 @@ CONNECTIONS_WARNING: Final = 0.85
 """Share of all connections that PostgreSQL gives: beyond, new processes may find none."""
 
 NEARLY_FULL: Final = 0.8
-"""Share of a usage spool, or of what Valkey may use: full, they take nothing more, and limited requests get 503."""
+"""Share of a usage spool, or of what Valkey may use: full, they take nothing more.
+
+Without a spool, or the state server's counters, limited requests get 503.
+"""
 
 
 def ledger_state(lag_seconds: float | None, dead_letters: int) -> PartState:

@@ -163,7 +163,10 @@ def test_a_drain_that_died_is_no_reader(monkeypatch: pytest.MonkeyPatch) -> None
     ("told", "state", "word"),
     [
         (Valkey("state", True, used_bytes=10, most_bytes=100, policy="noeviction", persistent=True), "fine", "answers"),
-        (Valkey("state", True, used_bytes=80, most_bytes=100, policy="noeviction"), "warning", "nearly full"),
+        (Valkey("state", True, used_bytes=80, most_bytes=100, policy="noeviction"), "warning", "requests get 503"),
+        (Valkey("scratch", True, used_bytes=80, most_bytes=100, policy="noeviction"), "warning", "no task"),
+        (Valkey("state", True, error="away"), "broken", "requests spend"),
+        (Valkey("scratch", True, error="away"), "broken", "requests do not need it"),
         (Valkey("state", True, used_bytes=10, policy="allkeys-lru"), "warning", "noeviction"),
         (Valkey("state", True, used_bytes=10, policy="noeviction", persistent=False), "warning", "append-only"),
         (Valkey("scratch", True, used_bytes=99, most_bytes=100, policy="volatile-lru", persistent=False), "fine", ""),

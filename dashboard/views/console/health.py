@@ -35,6 +35,21 @@ _COUNTERS: Final = {
 }
 
 
+_AWAY: Final = {
+    "state": gettext_lazy("It does not answer. Limited requests spend what their process holds, then get 503."),
+    "scratch": gettext_lazy("It does not answer. Tasks wait, and live pages stand still; requests do not need it."),
+}
+_NEARLY_FULL: Final = {
+    "state": gettext_lazy(
+        "Its memory is nearly full: once it is, it takes nothing more, and limited requests get 503."
+    ),
+    "scratch": gettext_lazy(
+        "Its memory is nearly full: once it is, it takes no task and no live frame, and caches nothing."
+    ),
+}
+"""Of each server, by its role: limits are counted on that of the state alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One card: `said` is a sentence on its state, `facts` what is known of it."""
@@ -119,11 +134,10 @@ def _valkey(told: health.Valkey) -> Part:
         said = _("There is none: counters, streams and live pages work within one process only.")
         return Part(name, "bolt", PartState.WARNING, said, [])
     if told.error:
-        said = _("It does not answer. Limited requests spend what their process holds, then get 503.")
-        return Part(name, "bolt", PartState.BROKEN, said, [(_("Error"), told.error)])
+        return Part(name, "bolt", PartState.BROKEN, str(_AWAY[told.role]), [(_("Error"), told.error)])
     said = ""
     if policy.fill_state(told.used_bytes, told.most_bytes) is not PartState.FINE and told.policy == "noeviction":
-        said = _("Its memory is nearly full: once it is, it takes nothing more, and limited requests get 503.")
+        said = str(_NEARLY_FULL[told.role])
     elif told.role == "state" and told.policy not in ("noeviction", ""):
         said = _("It may evict counters and usage rows: set maxmemory-policy to noeviction.")
     elif told.role == "scratch" and told.policy.startswith("allkeys"):
