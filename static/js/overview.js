@@ -43,10 +43,10 @@ function showLive(state, at, why) {
   page.classList.toggle("stale", !denied(state, why) && !["live", "connecting"].includes(state));
 }
 
-// Nobody looks, or somebody is about to follow one of its links: it is asked for anew with the next round.
+// Nobody looks: it is asked for anew with the first round that somebody does. Whoever is in it with the keyboard keeps
+// their place: htmx gives the focus to what has the same id in the fresh list.
 document.addEventListener("htmx:before:request", (event) => {
-  const list = event.target;
-  if (list.id === "attention" && (document.hidden || list.contains(document.activeElement))) event.preventDefault();
+  if (event.target.id === "attention" && document.hidden) event.preventDefault();
 });
 
 live("fleet", "", { onFrame: showFrame, onState: showLive });
