@@ -5,7 +5,7 @@ Bounded by DEVICE_LIMIT and INSTANCE_LIMIT rows, so that it can be sent whole.
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -173,14 +173,13 @@ def is_silent(device: pool.DeviceOverview, *, now: datetime) -> bool:
 
 
 def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:
-    """Rows of the instances' tables, on the overview and on their own page."""
+    """Rows of the instances' tables, on the overview and on their own page; of what gpupool.selectors lists."""
     off = {name: switched_off(name) for name in pool.switched_off_engines()}
     return [_instance_row(instance, off.get(instance.engine, "")) for instance in instances]
 
 
-def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
+def _instance_row(instance: Any, switched_off: str) -> InstanceRow:
     reason = instance.reason or switched_off
-    unseen = instance.state == InstanceState.UNKNOWN  # what it had to do when it was last seen may be long over
     return InstanceRow(
         id=str(instance.pk),
         model=instance.version.model.name,
@@ -195,7 +194,7 @@ def _instance_row(instance: Instance, switched_off: str) -> InstanceRow:
         stopping=instance.desire == InstanceDesire.STOPPED,
         since=instance.state_changed_at.timestamp(),
         restarts=instance.restarts,
-        running=None if unseen else instance.running_requests,
-        waiting=None if unseen else instance.waiting_requests,
+        running=instance.running_now,
+        waiting=instance.waiting_now,
         simulated=pool.is_made_up(instance),
     )

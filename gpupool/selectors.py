@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Sum, When
 
 from gpupool.engines.base import Capability, EngineArgs, EngineArgumentsRefused
 from gpupool.engines.registry import UnknownEngine, get_engine, rooms
@@ -385,8 +385,26 @@ def is_made_up(instance: Instance) -> bool:
 
 
 def list_instances() -> QuerySet[Instance]:
-    """Every instance with what its names need, newest first."""
-    return Instance.objects.select_related("version__model", "node").order_by("-pk")
+    """Every instance with what its names need, newest first; see `with_figures`."""
+    return with_figures(Instance.objects.select_related("version__model", "node").order_by("-pk"))
+
+
+def with_figures(rows: QuerySet[Instance]) -> QuerySet[Any]:
+    """Instances with what people are shown of their load: running_now, waiting_now, kv_now, device_bytes_now."""
+    return rows.annotate(
+        running_now=figure("running_requests"),
+        waiting_now=figure("waiting_requests"),
+        kv_now=figure("kv_used"),
+        device_bytes_now=figure("device_bytes"),
+    )
+
+
+def figure(column: str) -> Case:
+    """What the instance told of itself, as people are shown it.
+
+    NULL in a state that nobody knows: what was so when it was last seen may be long over.
+    """
+    return Case(When(state=InstanceState.UNKNOWN, then=None), default=F(column))
 
 
 def list_fine_tuning_jobs(tenant: str = "", state: str = "", model: str = "") -> QuerySet[FineTuningJob]:

@@ -22,6 +22,7 @@ from django.db.models.functions import Cast, Coalesce, Concat
 from gpupool.models import Instance, InstanceState, Lease, Reservation
 from gpupool.policies.simulated import PREFIX as SIMULATED
 from gpupool.reads.quota_use import QuotaUse, read_quota_use
+from gpupool.selectors import with_figures
 from tenants.models import Tenant
 
 
@@ -68,7 +69,7 @@ class Capacity:
 def own_instances(tenant: Tenant) -> "QuerySet[Instance]":
     """Those that serve this tenant and no other: bound to it, or of a version or model of its own.
 
-    Rows carry `made_up`, as gpupool.selectors.is_made_up says it.
+    Rows carry `made_up`, as gpupool.selectors.is_made_up says it, and what its `with_figures` adds.
     """
     mine = (
         Q(tenant_id=tenant.pk)
@@ -76,7 +77,8 @@ def own_instances(tenant: Tenant) -> "QuerySet[Instance]":
         | Q(tenant_id__isnull=True, version__tenant_id__isnull=True, version__model__tenant_id=tenant.pk)
     )
     made_up = Q(node__simulated=True) | Q(node=None, version__artefact_uri__startswith=SIMULATED)
-    return Instance.objects.filter(mine).annotate(made_up=ExpressionWrapper(made_up, output_field=BooleanField()))
+    rows: QuerySet[Instance] = with_figures(Instance.objects.filter(mine))
+    return rows.annotate(made_up=ExpressionWrapper(made_up, output_field=BooleanField()))
 
 
 def list_own_instances(tenant: Tenant, *, stopped: bool, search: str) -> "QuerySet[Any]":
@@ -98,7 +100,7 @@ def read_capacity(tenant: Tenant, now: datetime) -> Capacity:
     running = own_instances(tenant).exclude(state=InstanceState.STOPPED)
     rows = list(
         running.annotate(gpus=_leased(Count("pk")), claimed=_leased(Sum("memory_bytes"))).values_list(
-            "gpus", "claimed", "device_bytes", "pid", "made_up"
+            "gpus", "claimed", "device_bytes_now", "pid", "made_up"
         )
     )
     used = [device_bytes for gpus, _, device_bytes, pid, _ in rows if gpus and pid is not None]

@@ -45,18 +45,16 @@ def read_instances(now: datetime) -> Mapping[str, InstanceNow]:
     """The newest instances that are not stopped, and those that did a moment ago."""
     lately = Q(state_changed_at__gt=now - _SHOWN_AFTER_STOP)
     rows = (
-        Instance.objects.filter(~Q(state=InstanceState.STOPPED) | lately)
+        pool.with_figures(Instance.objects.filter(~Q(state=InstanceState.STOPPED) | lately))
         .order_by("-created_at")
-        .values_list(
-            "pk", "state", "reason", "running_requests", "waiting_requests", "state_changed_at", "restarts", "engine"
-        )[:_MOST_INSTANCES]
+        .values_list("pk", "state", "reason", "running_now", "waiting_now", "state_changed_at", "restarts", "engine")[
+            :_MOST_INSTANCES
+        ]
     )
     off = {name: switched_off(name) for name in pool.switched_off_engines()}
     found = {}
     for pk, state, reason, running, waiting, since, restarts, engine in rows:
         told = reason or off.get(engine, "")
-        if state == InstanceState.UNKNOWN:
-            running = waiting = None
         found[str(pk)] = InstanceNow(state, told, running, waiting, since.timestamp(), restarts, reason_in_others(told))
     return found
 

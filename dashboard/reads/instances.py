@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.db.models import F, Q, QuerySet, TextField, Value
@@ -56,8 +56,8 @@ def list_instances(filters: Mapping[str, str], *, search: str = "") -> "QuerySet
         )
     return rows.annotate(
         node_name=Coalesce(F("node__name"), Value(""), output_field=TextField()),
-        running=Coalesce(F("running_requests"), Value(-1)),
-        waiting=Coalesce(F("waiting_requests"), Value(-1)),
+        running=Coalesce(F("running_now"), Value(-1)),
+        waiting=Coalesce(F("waiting_now"), Value(-1)),
     )
 
 
@@ -123,12 +123,12 @@ class InstancePage:
         Parts are the engine's own figures. `rest` is what its processes use beside them, `unused` what it claims and
         does not use; neither is told where the devices do not say what is in use.
         """
-        one = self.instance
+        one: Any = self.instance  # figures of now are unknown to its type
         parts: list[tuple[str, int]] = []
         if one.weights_bytes:
             parts.append(("weights", one.weights_bytes))
         if one.kv_capacity_bytes:
-            used = None if one.kv_used is None else round(one.kv_capacity_bytes * one.kv_used)
+            used = None if one.kv_now is None else round(one.kv_capacity_bytes * one.kv_now)
             parts += (
                 [("kv", one.kv_capacity_bytes)]
                 if used is None
@@ -138,19 +138,17 @@ class InstancePage:
             if size:
                 parts.append((name, size))
         told = sum(size for _, size in parts)
-        if one.device_bytes is not None and one.device_bytes > told:
-            parts.append(("rest", one.device_bytes - told))
-        in_use = max(told, one.device_bytes or 0)
-        if self.claimed_bytes > in_use and (told or one.device_bytes is not None):
+        if one.device_bytes_now is not None and one.device_bytes_now > told:
+            parts.append(("rest", one.device_bytes_now - told))
+        in_use = max(told, one.device_bytes_now or 0)
+        if self.claimed_bytes > in_use and (told or one.device_bytes_now is not None):
             parts.append(("unused", self.claimed_bytes - in_use))
         return parts
 
 
 def read_instance(instance_id: UUID) -> InstancePage:
-    """Six queries at most; its row is only to be shown. Raises Instance.DoesNotExist."""
+    """Six queries at most. Raises Instance.DoesNotExist."""
     instance = pool.list_instances().defer(*PAPERS_OF_VERSION).get(pk=instance_id)
-    if instance.state == InstanceState.UNKNOWN:  # what was so when it was last seen may be long over
-        instance.running_requests = instance.waiting_requests = instance.kv_used = instance.device_bytes = None
     owner = instance.owner_id
     leases = Lease.objects.filter(holder=holder_of(instance.pk)).select_related("device__node").order_by("-pk")
     return InstancePage(

@@ -7,6 +7,7 @@ from uuid import UUID
 from gpupool.models import Instance, InstanceState
 from gpupool.policies.placement.views import QuotaView
 from gpupool.reads.placement import owner_of, read_quotas
+from gpupool.selectors import figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,12 @@ def read_quota_use(now: datetime) -> list[QuotaUse]:
 
 def _running() -> list[tuple[UUID | None, str, int | None]]:
     """(tenant, model, bytes in use) of every instance that has a process on a GPU."""
-    columns = ("device_bytes", "version__model__name", "tenant_id", "version__tenant_id", "version__model__tenant_id")
-    rows = Instance.objects.exclude(state=InstanceState.STOPPED).filter(pid__isnull=False, version__device_kind="gpu")
+    columns = ("used", "version__model__name", "tenant_id", "version__tenant_id", "version__model__tenant_id")
+    rows = (
+        Instance.objects.annotate(used=figure("device_bytes"))
+        .exclude(state=InstanceState.STOPPED)
+        .filter(pid__isnull=False, version__device_kind="gpu")
+    )
     return [(owner_of(*owners), model, used) for used, model, *owners in rows.values_list(*columns)]
 
 

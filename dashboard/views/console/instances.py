@@ -46,14 +46,14 @@ TABLE: Final = Table(
             key="running",
             label=pgettext_lazy("requests", "Running"),
             order="running",
-            value=lambda row: row.running_requests,
+            value=lambda row: row.running_now,
             numeric=True,
         ),
         Column(
             key="waiting",
             label=pgettext_lazy("requests", "Waiting"),
             order="waiting",
-            value=lambda row: row.waiting_requests,
+            value=lambda row: row.waiting_now,
             numeric=True,
         ),
         Column(

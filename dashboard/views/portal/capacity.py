@@ -28,11 +28,9 @@ TABLE = Table(
         Column(
             key="claimed", label=gettext_lazy("Claimed"), order="claimed", numeric=True, value=lambda row: row.claimed
         ),
-        Column(key="in_use", label=gettext_lazy("In use"), numeric=True, value=lambda row: row.device_bytes),
-        Column(
-            key="requests", label=gettext_lazy("Requests now"), numeric=True, value=lambda row: row.running_requests
-        ),
-        Column(key="kv", label=gettext_lazy("KV cache"), numeric=True, value=lambda row: row.kv_used),
+        Column(key="in_use", label=gettext_lazy("In use"), numeric=True, value=lambda row: row.device_bytes_now),
+        Column(key="requests", label=gettext_lazy("Requests now"), numeric=True, value=lambda row: row.running_now),
+        Column(key="kv", label=gettext_lazy("KV cache"), numeric=True, value=lambda row: row.kv_now),
         Column(key="simulated", value=lambda row: bool(row.made_up)),
         Column(key="started", label=gettext_lazy("Since"), order="pk", value=lambda row: row.created_at),
     ),

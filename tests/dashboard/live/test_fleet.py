@@ -57,7 +57,7 @@ def test_of_an_instance_in_a_state_that_nobody_knows_nothing_is_told_that_may_be
     assert [rows("instances")[name].running, of_node[name].running] == [None, None]
     client.force_login(person("olga", platform_role="operator"))
     shown = client.get(f"/console/instances/{name}/").context["instance"]
-    assert (shown.running_requests, shown.kv_used, shown.device_bytes) == (None, None, None)
+    assert (shown.running_now, shown.waiting_now, shown.kv_now, shown.device_bytes_now) == (None, None, None, None)
     assert "running on it now" not in client.get(f"/console/instances/{name}/stop/").content.decode()
 
 
