@@ -211,6 +211,9 @@ _STOPPED: Final = _("%(sentence)s.")
 _MORE: Final = _("and %(count)s more")
 _BETWEEN: Final = _("; ")
 _NEXT: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
+_WORDS: Final = frozenset({"code", "count", "deed", "name", "node", "remedy", "state", "status"})
+"""Places for a word or a number: no sentence goes on within them."""
+
 _LABELLED: Final = re.compile(r"(?P<device>\S+(?: \S+)?): (?P<clause>.+)", re.DOTALL)
 
 
@@ -218,13 +221,19 @@ def reason_said(reason: str) -> str:
     """What was said, in the active language."""
     if not reason:
         return reason
-    parts = _NEXT.split(reason)
-    told = [_sentence(part) for part in parts]
-    if None in told and (whole := _sentence(reason)) is not None:
-        return whole  # what lies within it may have full stops, too
+    parts: list[tuple[str, str | None]] = []
+    for text in _NEXT.split(reason):
+        told = _sentence(text)
+        longer = f"{parts[-1][0]} {text}" if told is None and parts else ""
+        if longer and (whole := _sentence(longer)) is not None:
+            parts[-1] = longer, whole  # what lies within the one before has full stops, as engines' logs do
+        else:
+            parts.append((text, told))
+    if any(told is None for _text, told in parts) and (whole := _sentence(reason)) is not None:
+        return whole
     said = ""
-    for part, one in zip(parts, told, strict=True):
-        said += (one or part) if not said or said.endswith("。") else f" {one or part}"
+    for text, told in parts:
+        said += (told or text) if not said or said.endswith("。") else f" {told or text}"
     return said
 
 
@@ -276,7 +285,8 @@ def _clause(text: str) -> str | None:
 
 def _found(text: str, patterns: "dict[re.Pattern[str], str]") -> str | None:
     for pattern, sentence in patterns.items():
-        if found := pattern.fullmatch(text):
+        found = pattern.fullmatch(text)
+        if found and not any(name in _WORDS and _NEXT.search(value) for name, value in found.groupdict().items()):
             told = gettext(sentence)
             if told == sentence:
                 return text  # English is said as it was

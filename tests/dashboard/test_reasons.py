@@ -1,18 +1,30 @@
 """Why the pool did something is said in the reader's language, of whatever it was put together."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from django.utils.translation import get_language
 
 from dashboard import node_sentences, reasons
 from dashboard.reasons import CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
+from gpupool.models import DeviceEvent
 from gpupool.policies import topology
 from gpupool.policies.remedy import WORDS
 from tests.dashboard.people import pool
 from tests.dashboard.spoken import spoken, with_places
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_before() -> Iterator[None]:
+    """What was said is kept for the whole process: translations that are made up here must not meet other tests."""
+    reasons._in_others.cache_clear()
+    yield
+    reasons._in_others.cache_clear()
+
 
 MODULES: Final = (
     "gpupool/policies/placement/filters.py",
@@ -181,6 +193,39 @@ def test_a_decision_of_healing_is_said_with_the_remedys_name(monkeypatch: pytest
     )
 
 
+EXITED: Final = "The engine exited with code 1 while loading."
+LOG: Final = (
+    "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing "
+    "the engine."
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (f"{EXITED} Its log says: {LOG}", f"<The engine exited with code 1 while Loading.> <Its log says: {LOG}>"),
+        (
+            f"Replaced after it failed: {EXITED} Its log says: {LOG} It may be too large. Ask.",
+            "<Replaced after it failed: <The engine exited with code 1 while Loading.>> "
+            f"<Its log says: {LOG} It may be too large. Ask.>",
+        ),
+        (
+            f"{EXITED} Its log says: {LOG} It has no process.",
+            f"<The engine exited with code 1 while Loading.> <Its log says: {LOG}> <It has no process.>",
+        ),
+        (f"{EXITED} It was bad luck.", "<The engine exited with code 1 while Loading.> It was bad luck."),
+        ("It answers /ready with 503. Later it did.", "<It answers /ready with 503.> Later it did."),
+        ("The warm-up token did not come: No. It did not.", "<The warm-up token did not come: No. It did not.>"),
+    ],
+)
+def test_the_last_words_of_a_log_may_have_full_stops_and_are_no_part_of_the_sentence_before(
+    monkeypatch: pytest.MonkeyPatch, reason: str, said: str
+) -> None:
+    monkeypatch.setattr(reasons, "gettext", lambda text: f"<{text}>")
+    monkeypatch.setattr("dashboard.refusals.gettext", lambda text: f"<{text}>")
+    assert reason_said(reason) == said
+
+
 def test_every_way_that_devices_are_connected_has_words() -> None:
     assert {topology.describe(score) for score in (*topology.LEVELS.values(), 0.0)} <= set(WAYS)
 
@@ -196,9 +241,7 @@ def test_frames_carry_a_reason_in_each_language_that_says_it_otherwise(monkeypat
         reasons, "gettext", lambda text: f"≈{text}" if (get_language() or "").startswith("zh") else text
     )
     reason = "Its node is in maintenance."
-    reasons._in_others.cache_clear()
     assert reason_in_others(reason) == {"zh-hans": f"≈{reason}"}
-    reasons._in_others.cache_clear()
 
 
 @pytest.mark.django_db
@@ -214,5 +257,12 @@ def test_pages_say_reasons_in_the_readers_language(operator: Client, monkeypatch
         assert "≈Its node is in maintenance." in operator.get(address).content.decode(), address
     assert "≈m v2 was never ready" in operator.get(f"/console/versions/{made.version.pk}/").content.decode()
     fit = operator.get(f"/console/fit/?version={made.version.pk}").content.decode()
+    for number, decided in enumerate((True, False)):
+        DeviceEvent.objects.create(
+            node=made.device.node, boot_id="b", sequence=number, source="nvml", kind="xid", code=13, decided=decided,
+            at=timezone.now(), verdict="Its node was restarted since.",
+        )  # fmt: skip
+    events = operator.get("/console/healing/events/").content.decode()
+    assert events.count("≈Its node was restarted since.") == 2
     assert "≈No device can take it." in fit
     assert "≈it needs" in fit.lower()
