@@ -97,6 +97,7 @@ def ask_worker(name: str, request: HttpRequest, *, pinned: Mapping[str, str] | N
     query = request.GET.copy()
     for unasked in ("format", "after", "before", "count"):
         query.pop(unasked, None)
+    asked = query.urlencode()
     for key, value in (pinned or {}).items():
         query[key] = value
     if len(query.urlencode()) > LONGEST_QUERY:
@@ -114,5 +115,5 @@ def ask_worker(name: str, request: HttpRequest, *, pinned: Mapping[str, str] | N
         )
     except Conflict as error:
         messages.error(request, said(error.message))
-        return redirect(f"{request.path}?{query.urlencode()}")
+        return redirect(f"{request.path}?{asked}")
     return redirect("export", export.pk)

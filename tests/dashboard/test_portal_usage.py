@@ -153,6 +153,17 @@ def test_a_csv_too_long_for_an_answer_is_written_whole_by_a_worker(
     assert len(file.splitlines()) == 1 + {"key": 9, "member": 6, "model": 9}[group]
 
 
+def test_an_export_that_is_refused_leads_back_to_the_range_that_was_looked_at(
+    client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        used(make_key(acme, f"key-{number}"), at=timezone.now(), model="m", requests=1, tokens=8)
+    monkeypatch.setattr("dashboard.views.portal.usage.CSV_LIMIT", 2)
+    monkeypatch.setattr("dashboard.services.exports.MOST_OPEN", 0)
+    answer = client.get("/t/acme/usage/?range=7d&group=key&format=csv")
+    assert answer["Location"] == "/t/acme/usage/?range=7d&group=key"
+
+
 def test_keys_of_a_tenant_with_very_many_come_after_the_page(
     client: Client, acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
