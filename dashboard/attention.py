@@ -26,6 +26,7 @@ _PLACES: Final[dict[Kind, tuple[str, str]]] = {
     Kind.CONTROLLER_AWAY: ("console-health", ""),
     Kind.LEASES_AWAY: ("console-health", ""),
     Kind.LEDGER_BEHIND: ("console-health", ""),
+    Kind.VALKEY_FULL: ("console-health", ""),
     Kind.SPOOL_FULL: ("console-health", ""),
     Kind.DEAD_LETTERS: ("console-health", ""),
     Kind.BATCH_SILENT: ("console-health", ""),
@@ -138,6 +139,8 @@ def _sentence(finding: Finding) -> str:
             text = _("Neither beat nor a worker has left word: rollups, notices and retention may stand still.")
         case Kind.PARTITION_MISSING:
             text = _("The ledger has no partition for the next month: does beat run?")
+        case Kind.VALKEY_FULL:
+            text = _("The memory of Valkey is nearly full (%(names)s): once it is, it takes nothing more.")
         case Kind.SPOOL_FULL:
             text = _("A usage spool of this machine is nearly full: once it is, limited requests get 503.")
         case Kind.ALERT:

@@ -33,6 +33,7 @@ class Kind(StrEnum):
     DEVICE_FAILED = "device_failed"
     DEVICE_ISOLATED = "device_isolated"
     BUDGET_SPENT = "budget_spent"
+    VALKEY_FULL = "valkey_full"
     SPOOL_FULL = "spool_full"
     BATCH_SILENT = "batch_silent"
     BATCH_UNHEARD = "batch_unheard"
@@ -61,6 +62,7 @@ _LEVELS: Final[Mapping[Kind, Level]] = {
     Kind.DEVICE_FAILED: Level.NOW,
     Kind.DEVICE_ISOLATED: Level.SOON,
     Kind.BUDGET_SPENT: Level.SOON,
+    Kind.VALKEY_FULL: Level.SOON,
     Kind.SPOOL_FULL: Level.SOON,
     Kind.BATCH_SILENT: Level.SOON,
     Kind.BATCH_UNHEARD: Level.SOON,

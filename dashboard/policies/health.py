@@ -52,6 +52,11 @@ def fill_state(used: int | None, most: int | None) -> PartState:
     return PartState.WARNING if used is not None and most and used >= NEARLY_FULL * most else PartState.FINE
 
 
+def takes_nothing_soon(used: int | None, most: int | None, policy: str) -> bool:
+    """Of Valkey, by its bytes and its maxmemory-policy: whatever evicts is full for most of its life, and fine."""
+    return policy == "noeviction" and fill_state(used, most) is not PartState.FINE
+
+
 def partitions_state(months_ahead: int) -> PartState:
     """Partitions of the ledger that are made for months to come; without this month's, rows go to the default one."""
     if months_ahead < 0:

@@ -4,10 +4,12 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
+from django.db import ProgrammingError
 from django.db.models import Count, Exists, Min, OuterRef, Q
 
 from core.ids import uuid7_from
@@ -56,28 +58,41 @@ _COMING: Final = (InstanceState.PLACING, InstanceState.STAGING, InstanceState.LO
 
 
 def find_all(now: datetime) -> list[Finding]:
-    """Everything, in no order (see dashboard.policies.attention.rank)."""
-    return [
-        *_platform(now),
-        *_ledger(now),
-        *_batch(now),
-        *_models(now),
-        *_failing(now),
-        *_nodes(),
-        *_devices(),
-        *_instances(now),
-        *_engines(),
-        *_alerts(now),
-        *_budgets(now),
-        *_requests(now),
-        *_webhooks(),
-    ]
+    """Everything, in no order (see dashboard.policies.attention.rank).
+
+    Where the database lacks what this code asks it for, that alone.
+    """
+    schema = health.read_schema(now)
+    behind = _named(Kind.SCHEMA_BEHIND, schema.unapplied)
+    try:
+        return [
+            behind,
+            *_platform(now, schema),
+            *_ledger(now),
+            *_batch(now),
+            *_models(now),
+            *_failing(now),
+            *_nodes(),
+            *_devices(),
+            *_instances(now),
+            *_engines(),
+            *_alerts(now),
+            *_budgets(now),
+            *_requests(now),
+            *_webhooks(),
+        ]
+    except ProgrammingError:
+        if not behind.count:
+            raise
+        return [behind]
 
 
-def _platform(now: datetime) -> Iterable[Finding]:
+def _platform(now: datetime, schema: health.Schema) -> Iterable[Finding]:
     urls = {"state": settings.GATEHOUSE.valkey_state_url, "scratch": settings.GATEHOUSE.valkey_scratch_url}
-    away = [role for role, url in urls.items() if url and health.read_valkey(role, url).error]
-    yield Finding(kind=Kind.VALKEY_AWAY, count=len(away), names=away)
+    told = [health.read_valkey(role, url) for role, url in urls.items() if url]
+    yield _named(Kind.VALKEY_AWAY, [one.role for one in told if one.error])
+    full = [one for one in told if health_policy.takes_nothing_soon(one.used_bytes, one.most_bytes, one.policy)]
+    yield _named(Kind.VALKEY_FULL, [one.role for one in full])
     _doors, counters = health.read_counters(now)
     if counters not in (None, READY):
         yield Finding(kind=Kind.COUNTERS_LOST)
@@ -86,8 +101,6 @@ def _platform(now: datetime) -> Iterable[Finding]:
         yield Finding(kind=Kind.LEASES_AWAY)
     elif store.leaders and store.leaders[0].holder == "":
         yield Finding(kind=Kind.CONTROLLER_AWAY)
-    schema = health.read_schema(now)
-    yield _named(Kind.SCHEMA_BEHIND, schema.unapplied)
     if health_policy.partitions_state(schema.months_ahead) is not PartState.FINE:
         yield Finding(kind=Kind.PARTITION_MISSING)
 
@@ -102,30 +115,45 @@ def _ledger(now: datetime) -> Iterable[Finding]:
 
 
 def _batch(now: datetime) -> Iterable[Finding]:
-    age = health.read_batch_age(now)
-    if health_policy.batch_state(age) in (PartState.WARNING, PartState.BROKEN):
-        yield Finding(kind=Kind.BATCH_SILENT, seconds=age)
-    elif age is None and settings.GATEHOUSE.valkey_scratch_url:  # without one no process hears of another's word
+    word = health.read_batch_word(now)
+    if health_policy.batch_state(word.age_seconds) in (PartState.WARNING, PartState.BROKEN):
+        yield Finding(kind=Kind.BATCH_SILENT, seconds=word.age_seconds)
+    elif word.never and settings.GATEHOUSE.valkey_scratch_url:  # without one no process hears of another's word
         unheard = health.read_run_seconds(now) >= health_policy.UNHEARD_SECONDS
         yield Finding(kind=Kind.BATCH_UNHEARD, count=int(unheard))
 
 
 def _models(now: datetime) -> Iterable[Finding]:
-    """Models that tenants may call and whose requests are refused, as nothing of them takes any or soon will."""
-    of_it = Instance.objects.filter(version__model=OuterRef("pk"))
+    """Models that are there for everybody and whose requests are refused, as nothing of them takes any or soon will.
+
+    Only where instances are wished to serve: those that people put to sleep, and versions whose instances tenants
+    acquire, are as they should be.
+    """
+    serving = ModelVersion.objects.filter(model=OuterRef("pk"), state=VersionState.SERVING, tenant_id=None)
+    of_it = Instance.objects.filter(
+        version__model=OuterRef("pk"), version__state=VersionState.SERVING, version__tenant_id=None, tenant_id=None
+    ).exclude(state=InstanceState.STOPPED)
+    wished = of_it.filter(desire=InstanceDesire.RUNNING)
+    asleep = of_it.filter(desire=InstanceDesire.ASLEEP, pooled=False)
     taking = of_it.filter(takes_requests()).exclude(engine__in=switched_off_engines())
     coming = of_it.filter(state__in=_COMING, attached=False, state_changed_at__gt=now - _LONGEST_LOAD)
-    serving = ModelVersion.objects.filter(model=OuterRef("pk"), state=VersionState.SERVING)
     rows = Model.objects.filter(
-        Exists(serving), ~Exists(taking), ~Exists(coming.exclude(desire=InstanceDesire.STOPPED))
+        Exists(wished) | Exists(serving.filter(replicas__gt=0)) & ~Exists(asleep),
+        ~Exists(taking),
+        ~Exists(coming.exclude(desire=InstanceDesire.STOPPED)),
+        tenant_id=None,
     )
-    found = list(rows.order_by("name").values_list("pk", "name")[:_MOST_ROWS])
-    patterns = {pattern for pattern, _number in allowing_patterns()} if found else set()
+    patterns = {pattern for pattern, _number in allowing_patterns()}
     wide = [pattern for pattern in patterns if _WILD.intersection(pattern)]  # of many tenants most name one model
-    called = [
-        (pk, name) for pk, name in found if name in patterns or any(fnmatchcase(name, pattern) for pattern in wide)
-    ]
-    yield _named(Kind.MODEL_UNSERVED, [name for _pk, name in called], targets=[pk for pk, _name in called])
+    if not wide:
+        rows = rows.filter(name__in=patterns)
+    called = (
+        (pk, name)
+        for pk, name in rows.order_by("name").values_list("pk", "name").iterator()
+        if name in patterns or any(fnmatchcase(name, pattern) for pattern in wide)
+    )
+    found = list(islice(called, _MOST_ROWS))
+    yield _named(Kind.MODEL_UNSERVED, [name for _pk, name in found], targets=[pk for pk, _name in found])
 
 
 def _failing(now: datetime) -> Iterable[Finding]:
@@ -168,7 +196,7 @@ def _instances(now: datetime) -> Iterable[Finding]:
         InstanceState.UNKNOWN: Kind.INSTANCE_UNKNOWN,
         InstanceState.REQUESTED: Kind.INSTANCE_WAITS,
     }
-    waits = Q(state=InstanceState.REQUESTED, desire=InstanceDesire.RUNNING, created_at__lt=now - _PLACED_WITHIN)
+    waits = Q(state=InstanceState.REQUESTED, desire=InstanceDesire.RUNNING, state_changed_at__lt=now - _PLACED_WITHIN)
     rows = Instance.objects.filter(Q(state__in=(InstanceState.FAILED, InstanceState.UNKNOWN)) | waits)
     found = list(rows.order_by("-state_changed_at").values_list("pk", "state", "version__model__name")[:_MOST_ROWS])
     totals = dict(rows.order_by().values_list("state").annotate(number=Count("pk")))

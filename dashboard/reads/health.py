@@ -117,13 +117,21 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchWord:
+    """How long ago beat sent, and a worker did, a task; None: they `never` did, or nobody can tell."""
+
+    age_seconds: float | None
+    never: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Processes:
     """`doors`: relay and web processes that count limits, on all machines. `local`: None without `up` here."""
 
     doors: int | None
     counters: str | None  # ready, rebuilding, lost
     local: Sequence[Process] | None
-    batch_age_seconds: float | None
+    batch: BatchWord
     serves: str | None  # why this process does not serve inference; "" when it does; None: no runtime
 
 
@@ -321,7 +329,7 @@ def read_processes(now: datetime) -> Processes:
         doors=doors,
         counters=counters,
         local=_local(settings.GATEHOUSE.var_dir / "run" / "processes.json"),
-        batch_age_seconds=read_batch_age(now),
+        batch=read_batch_word(now),
         serves=None if runtime is None else runtime.ready() or "",
     )
 
@@ -342,13 +350,12 @@ def _lives(pid: int | None, created: float | None) -> bool:
         return False
 
 
-def read_batch_age(now: datetime) -> float | None:
-    """Since beat last sent, and a worker did, a task; None where that cannot be told."""
+def read_batch_word(now: datetime) -> BatchWord:
     try:
         mark = cache.get(BATCH_MARK)
     except _ERRORS:
-        return None
-    return max(0.0, now.timestamp() - mark) if isinstance(mark, float) else None
+        return BatchWord(None)
+    return BatchWord(max(0.0, now.timestamp() - mark)) if isinstance(mark, float) else BatchWord(None, never=True)
 
 
 def read_run_seconds(now: datetime) -> float:

@@ -7,15 +7,16 @@ from datetime import timedelta
 import pytest
 import redis
 from django.core.cache import cache
+from django.db import ProgrammingError
 from django.test import Client
 from django.utils import timezone
 
 from core.tasks import BATCH_MARK, mark_batch
 from dashboard.attention import Item
 from dashboard.reads import attention, health
-from dashboard.reads.health import LeaseStore
+from dashboard.reads.health import LeaseStore, Schema, Valkey
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gpupool.models import Device, EngineSwitch, Instance, Node
+from gpupool.models import Device, EngineSwitch, Instance, Model, ModelVersion, Node
 from tenants.actor import SYSTEM
 from tenants.models import (
     ModelLatencyMinute,
@@ -23,6 +24,7 @@ from tenants.models import (
     User,
     Window,
 )
+from tenants.services import create_tenant, grant_model
 from tenants.services.limits import change_limit
 from tests.dashboard.people import pool, tenant
 from tests.dashboard.tenancy_rows import asked_by, limit, text_of
@@ -99,27 +101,62 @@ def test_a_line_about_one_thing_leads_to_that_thing(listed: Callable[[], dict[st
 
 
 @pytest.mark.parametrize(
-    ("state", "minutes", "kinds"),
+    ("state", "desire", "replicas", "minutes", "kinds"),
     [
-        ("ready", 0, set()),
-        ("loading", 1, set()),
-        ("loading", 60, {"model_unserved"}),  # a load that takes so long has got stuck
-        ("asleep", 0, {"model_unserved"}),
-        ("requested", 0, {"model_unserved"}),
-        ("requested", 5, {"model_unserved", "instance_waits"}),
-        ("stopped", 0, {"model_unserved"}),
+        ("ready", "running", 1, 0, set()),
+        ("loading", "running", 1, 1, set()),
+        ("loading", "running", 1, 60, {"model_unserved"}),  # a load that takes so long has got stuck
+        ("asleep", "running", 0, 0, {"model_unserved"}),  # it was to wake
+        ("asleep", "asleep", 0, 0, set()),
+        ("asleep", "asleep", 1, 0, set()),  # somebody put it to sleep
+        ("requested", "running", 1, 0, {"model_unserved"}),
+        ("requested", "running", 1, 5, {"model_unserved", "instance_waits"}),
+        ("requested", "running", 0, 5, {"model_unserved", "instance_waits"}),
+        ("stopped", "stopped", 0, 0, set()),  # a version that tenants acquire instances of, or nobody wants any of
+        ("stopped", "stopped", 1, 0, {"model_unserved"}),
     ],
 )
-def test_a_model_that_tenants_may_call_and_that_nothing_serves_is_pointed_out(
-    listed: Callable[[], dict[str, Item]], state: str, minutes: int, kinds: set[str]
+def test_a_model_that_tenants_may_call_and_that_should_be_served_and_is_not_is_pointed_out(
+    listed: Callable[[], dict[str, Item]], state: str, desire: str, replicas: int, minutes: int, kinds: set[str]
 ) -> None:
     tenant("acme")
     made = pool(state=state)
+    ModelVersion.objects.update(replicas=replicas)
     then = timezone.now() - timedelta(minutes=minutes)
-    Instance.objects.update(state_changed_at=then, created_at=then)
+    Instance.objects.update(desire=desire, state_changed_at=then, created_at=then - timedelta(hours=1))
     found = {kind: item for kind, item in listed().items() if kind in ("model_unserved", "instance_waits")}
     assert set(found) == kinds
     assert all(made.version.model.name in item.text for item in found.values())
+
+
+def test_what_is_one_tenants_own_neither_serves_everybody_nor_is_missed_by_them(
+    listed: Callable[[], dict[str, Item]],
+) -> None:
+    acme = tenant("acme")
+    made = pool(state="failed")
+    Instance.objects.update(tenant_id=acme.pk, pooled=True)  # acquired, and failed
+    assert "model_unserved" not in listed()
+    Instance.objects.update(state="ready")
+    ModelVersion.objects.update(replicas=1)
+    assert listed()["model_unserved"].href == f"/console/models/{made.version.model_id}/"
+    Instance.objects.update(state="failed", tenant_id=None, pooled=False)
+    ModelVersion.objects.update(tenant_id=acme.pk)
+    assert "model_unserved" not in listed()
+
+
+@pytest.mark.parametrize("pattern", ["qwen3-8b", "qwen*"])
+def test_many_models_that_nobody_may_call_do_not_hide_one_that_is_called(
+    listed: Callable[[], dict[str, Item]], pattern: str
+) -> None:
+    acme = create_tenant(slug="acme", name="Acme", actor=SYSTEM)
+    grant_model(acme, model_pattern=pattern, actor=SYSTEM)
+    pool(state="failed")
+    models = Model.objects.bulk_create(Model(name=f"a{number:03}") for number in range(205))
+    ModelVersion.objects.bulk_create(
+        ModelVersion(model=model, name="v1", engine="vllm", served_name="a", state="serving", replicas=1)
+        for model in models
+    )
+    assert listed()["model_unserved"].text.endswith(": qwen3-8b.")
 
 
 def test_a_model_that_is_only_there_by_an_engine_that_is_switched_off_is_unserved(
@@ -177,6 +214,56 @@ def test_batch_work_that_nobody_has_ever_heard_of_is_told_once_the_process_runs_
     assert "batch_unheard" not in listed()
     monkeypatch.setattr(health, "read_run_seconds", lambda now: 120.0)
     assert listed()["batch_unheard"].href == "/console/health/"
+
+
+def test_a_word_that_cannot_be_read_is_not_said_to_be_missing(
+    operator: Client, listed: Callable[[], dict[str, Item]], valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away:
+        def get(self, _key: str) -> None:
+            raise redis.ConnectionError
+
+    monkeypatch.setattr(health, "read_run_seconds", lambda now: 120.0)
+    monkeypatch.setattr(health, "cache", Away())
+    assert "batch_unheard" not in listed()
+    parts = {part.icon: part for part in operator.get("/console/health/").context["parts"]}
+    assert "cannot be read while Valkey is away" in parts["calendar-time"].said
+
+
+@pytest.mark.parametrize(
+    ("used", "policy", "names"), [(79, "noeviction", ""), (80, "noeviction", "state"), (99, "volatile-lru", "")]
+)
+def test_a_valkey_that_will_take_nothing_more_is_told_before_it_does_not(
+    listed: Callable[[], dict[str, Item]], monkeypatch: pytest.MonkeyPatch, used: int, policy: str, names: str
+) -> None:
+    def read(role: str, url: str) -> Valkey:
+        return Valkey(role, True, used_bytes=used if role == "state" else 0, most_bytes=100, policy=policy)
+
+    monkeypatch.setattr(health, "read_valkey", read)
+    found = listed()
+    assert ("valkey_full" in found) is bool(names)
+    if names:
+        assert (found["valkey_full"].tone, f"({names})" in found["valkey_full"].text) == ("warn", True)
+
+
+@pytest.mark.parametrize("unapplied", [["gpupool.9999_later"], []])
+def test_a_schema_that_is_behind_is_told_though_nothing_else_can_be_read(
+    operator: Client, monkeypatch: pytest.MonkeyPatch, unapplied: list[str]
+) -> None:
+    def lacking(**_given: object) -> None:
+        raise ProgrammingError("column does not exist")
+
+    monkeypatch.setattr(health, "read_schema", lambda now: Schema(1, default_rows=False, unapplied=unapplied))
+    monkeypatch.setattr(attention, "_nodes", lacking)
+    monkeypatch.setattr("dashboard.views.console.overview.build_console_frame", lacking)
+    for address in ("/console/overview/", "/console/overview/attention/"):
+        if not unapplied:
+            with pytest.raises(ProgrammingError):
+                operator.get(address)
+            continue
+        answer = operator.get(address)
+        assert [item.kind for item in answer.context["attention"]] == ["schema_behind"]
+        assert "gpupool.9999_later" in text_of(answer)
 
 
 def test_models_whose_requests_have_just_failed_are_named_whether_anything_is_promised_of_them_or_not(

@@ -136,7 +136,7 @@ def _valkey(told: health.Valkey) -> Part:
     if told.error:
         return Part(name, "bolt", PartState.BROKEN, str(_AWAY[told.role]), [(_("Error"), told.error)])
     said = ""
-    if policy.fill_state(told.used_bytes, told.most_bytes) is not PartState.FINE and told.policy == "noeviction":
+    if policy.takes_nothing_soon(told.used_bytes, told.most_bytes, told.policy):
         said = str(_NEARLY_FULL[told.role])
     elif told.role == "state" and told.policy not in ("noeviction", ""):
         said = _("It may evict counters and usage rows: set maxmemory-policy to noeviction.")
@@ -265,17 +265,19 @@ def _processes(told: health.Processes) -> list[Part]:
             (_("This process"), here),
         ],
     )
-    batch = policy.batch_state(told.batch_age_seconds)
+    batch = policy.batch_state(told.batch.age_seconds)
     match batch:
         case PartState.FINE:
             said = _("Beat sends and a worker works.")
+        case PartState.UNKNOWN if not told.batch.never:
+            said = _("What beat and the workers said last cannot be read while Valkey is away.")
         case PartState.UNKNOWN:
             said = _("Neither beat nor a worker has left word: they may have just begun, or not run at all.")
         case _:
             said = _("No batch work was done lately: look at beat and the workers. Requests do not need them.")
     age = _("unknown")
-    if told.batch_age_seconds is not None:
-        age = _("%(age)s ago") % {"age": duration_text(told.batch_age_seconds)}
+    if told.batch.age_seconds is not None:
+        age = _("%(age)s ago") % {"age": duration_text(told.batch.age_seconds)}
     parts = [doors, Part(_("Worker and beat"), "calendar-time", batch, said, [(_("Last word"), age)])]
     if told.local is not None:
         down = [one for one in told.local if not one.alive]

@@ -1,5 +1,6 @@
 """Console overview: what to look at first; then what is ready, what is busy, what each device has left."""
 
+from django.db import ProgrammingError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -7,7 +8,7 @@ from django.utils import timezone
 from dashboard.access import console_page
 from dashboard.attention import Item, items_of
 from dashboard.frames import BLANK_DEVICE, BLANK_INSTANCE, DEVICE_LIMIT, INSTANCE_LIMIT, build_console_frame
-from dashboard.policies.attention import rank
+from dashboard.policies.attention import Kind, rank
 from dashboard.reads.attention import find_all
 
 
@@ -15,13 +16,19 @@ from dashboard.reads.attention import find_all
 def page(request: HttpRequest) -> HttpResponse:
     """The first frame comes with the page; the live channel `fleet` brings the next ones."""
     now = timezone.now()
-    frame = build_console_frame(now=now)
+    found = _attention()
+    try:
+        frame = build_console_frame(now=now)
+    except ProgrammingError:
+        if not any(item.kind == Kind.SCHEMA_BEHIND for item in found):
+            raise
+        return render(request, "console/schema_behind.html", {"attention": found, "now": now})
     return render(
         request,
         "console/overview.html",
         {
             "frame": frame,
-            "attention": _attention(),
+            "attention": found,
             "now": now,
             "device_limit": DEVICE_LIMIT,
             "instance_limit": INSTANCE_LIMIT,
