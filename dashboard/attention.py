@@ -103,6 +103,8 @@ def _sentence(finding: Finding) -> str:
     age = duration_text(finding.seconds) if finding.seconds is not None else ""
     told = {"n": count, "names": names, "age": age}
     match finding.kind:
+        case Kind.VALKEY_AWAY if "state" not in finding.names:
+            text = _("Valkey does not answer (%(names)s): tasks wait, and live pages stand still; requests go on.")
         case Kind.VALKEY_AWAY:
             text = _("Valkey does not answer (%(names)s): limited requests spend what is held, then get 503.")
         case Kind.CONTROLLER_AWAY:

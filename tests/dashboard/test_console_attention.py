@@ -246,6 +246,21 @@ def test_a_valkey_that_will_take_nothing_more_is_told_before_it_does_not(
         assert (found["valkey_full"].tone, f"({names})" in found["valkey_full"].text) == ("warn", True)
 
 
+@pytest.mark.parametrize(
+    ("away", "told"),
+    [("state", "limited requests spend what is held"), ("scratch", "requests go on"), ("", None)],
+)
+def test_what_comes_of_a_valkey_that_is_away_is_said_of_the_one_that_is(
+    listed: Callable[[], dict[str, Item]], monkeypatch: pytest.MonkeyPatch, away: str, told: str | None
+) -> None:
+    monkeypatch.setattr(
+        health, "read_valkey", lambda role, url: Valkey(role, True, error="gone" if role == away else "")
+    )
+    found = listed().get("valkey_away")
+    assert (found is None) is (told is None)
+    assert found is None or (told is not None and told in found.text and f"({away})" in found.text)
+
+
 @pytest.mark.parametrize("unapplied", [["gpupool.9999_later"], []])
 def test_a_schema_that_is_behind_is_told_though_nothing_else_can_be_read(
     operator: Client, monkeypatch: pytest.MonkeyPatch, unapplied: list[str]
