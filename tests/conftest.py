@@ -14,6 +14,7 @@ from asgiref.sync import SyncToAsync
 from django.core.management import call_command
 from django.db import connections
 from django.db.backends.postgresql.operations import DatabaseOperations
+from django.utils import translation
 from hypothesis import HealthCheck, settings
 from psycopg import sql
 from pytest_django import DjangoDbBlocker
@@ -86,6 +87,12 @@ def _sql_flush(
         *(f"DELETE FROM {name}" for name in filled),
         "SET LOCAL session_replication_role = DEFAULT",
     ]
+
+
+@pytest.fixture(autouse=True)
+def _no_language() -> None:
+    """No test speaks the language of the last page that one before it has asked for: a thread keeps that."""
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)
