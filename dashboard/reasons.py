@@ -6,6 +6,7 @@ sentences in a row each is said for itself. What stands nowhere here is shown as
 """
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
@@ -14,7 +15,7 @@ from django.utils.translation import gettext, override
 from django.utils.translation import gettext_noop as _
 
 from dashboard import labels, node_sentences, refusals
-from dashboard.sentences import patterns_of, unquoted
+from dashboard.sentences import DEEPEST, LONGEST, Sentence, sentences_of, unquoted
 
 SENTENCES: Final = (
     # Placement.
@@ -217,29 +218,34 @@ _WORDS: Final = frozenset({"code", "count", "deed", "name", "node", "remedy", "s
 _LABELLED: Final = re.compile(r"(?P<device>\S+(?: \S+)?): (?P<clause>.+)", re.DOTALL)
 
 
-def reason_said(reason: str) -> str:
+def reason_said(reason: str, *, deep: int = 0) -> str:
     """What was said, in the active language."""
-    if not reason:
+    if not reason or len(reason) > LONGEST or deep > DEEPEST:
         return reason
-    parts: list[tuple[str, str | None]] = []
-    for text in _NEXT.split(reason):
-        told = _sentence(text)
-        longer = f"{parts[-1][0]} {text}" if told is None and parts else ""
-        if longer and (whole := _sentence(longer)) is not None:
-            parts[-1] = longer, whole  # what lies within the one before has full stops, as engines' logs do
-        else:
-            parts.append((text, told))
-    if any(told is None for _text, told in parts) and (whole := _sentence(reason)) is not None:
-        return whole
     said = ""
-    for text, told in parts:
-        said += (told or text) if not said or said.endswith("。") else f" {told or text}"
+    for told in _told(_NEXT.split(reason), deep):
+        said += told if not said or said.endswith("。") else f" {told}"
     return said
+
+
+def _told(texts: Sequence[str], deep: int) -> Iterator[str]:
+    """Sentences that follow each other. What is not known may be part of the one before, as engines' logs are."""
+    told = [_sentence(text, deep) for text in texts]
+    first = 0
+    while first < len(texts):
+        end = next((nth for nth in range(first + 1, len(texts)) if told[nth] is not None), len(texts))
+        alone = told[first] is not None and end == first + 1
+        whole = None if alone or len(texts) == 1 else _sentence(" ".join(texts[first:end]), deep)
+        if whole is not None:
+            yield whole
+        else:
+            yield from (told[nth] or texts[nth] for nth in range(first, end))
+        first = end
 
 
 def clause_said(clause: str) -> str:
     """A sentence's end, in the active language."""
-    return _clause(clause) or clause
+    return _clause(clause, 0) or clause
 
 
 def reason_in_others(reason: str) -> dict[str, str]:
@@ -259,45 +265,45 @@ def _in_others(reason: str) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _sentences() -> "dict[re.Pattern[str], str]":
-    return patterns_of((*SENTENCES, *node_sentences.SENTENCES))
+def _sentences() -> tuple[Sentence, ...]:
+    return sentences_of((*SENTENCES, *node_sentences.SENTENCES))
 
 
 @cache
-def _clauses() -> "dict[re.Pattern[str], str]":
-    return patterns_of(CLAUSES)
+def _clauses() -> tuple[Sentence, ...]:
+    return sentences_of(CLAUSES)
 
 
-def _sentence(text: str) -> str | None:
+def _sentence(text: str, deep: int) -> str | None:
     """None for one that is not known."""
     labelled = _LABELLED.fullmatch(text.removesuffix(".")) if text.endswith(".") else None
-    if labelled is not None and (clause := _clause(labelled["clause"])) is not None:
+    if labelled is not None and (clause := _clause(labelled["clause"], deep)) is not None:
         return gettext(_STOPPED) % {"sentence": _of_a_device(labelled["device"], clause)}
-    if (found := _found(text, _sentences())) is not None:
+    if (found := _found(text, _sentences(), deep)) is not None:
         return found
-    told = refusals.said(text)
+    told = refusals.said(text, deep=deep)
     return told if told != text else None
 
 
-def _clause(text: str) -> str | None:
-    return _found(text, _clauses())
+def _clause(text: str, deep: int) -> str | None:
+    return _found(text, _clauses(), deep)
 
 
-def _found(text: str, patterns: "dict[re.Pattern[str], str]") -> str | None:
-    for pattern, sentence in patterns.items():
-        found = pattern.fullmatch(text)
-        if found and not any(name in _WORDS and _NEXT.search(value) for name, value in found.groupdict().items()):
-            told = gettext(sentence)
-            if told == sentence:
+def _found(text: str, sentences: Iterable[Sentence], deep: int) -> str | None:
+    for sentence in sentences:
+        values = sentence.values_in(text)
+        if values is not None and not any(name in _WORDS and _NEXT.search(value) for name, value in values.items()):
+            told = gettext(sentence.text)
+            if told == sentence.text:
                 return text  # English is said as it was
-            return told % {name: _value(name, value) for name, value in unquoted(found.groupdict()).items()}
+            return told % {name: _value(name, value, deep) for name, value in unquoted(values).items()}
     return None
 
 
-def _value(name: str, value: str) -> str:
+def _value(name: str, value: str, deep: int) -> str:
     match name:
         case "why":
-            return _why(value)
+            return _why(value, deep + 1)
         case "remedy":
             return labels.word("remedy", value)
         case "deed" if value in node_sentences.DEEDS:
@@ -311,10 +317,12 @@ def _value(name: str, value: str) -> str:
     return value
 
 
-def _why(text: str) -> str:
+def _why(text: str, deep: int) -> str:
     """A sentence within a sentence; without its full stop where it came without one."""
-    told = reason_said(text)
-    return told if told != text or text.endswith(".") else reason_said(f"{text}.").removesuffix(".").removesuffix("。")
+    told = reason_said(text, deep=deep)
+    if told != text or text.endswith("."):
+        return told
+    return reason_said(f"{text}.", deep=deep).removesuffix(".").removesuffix("。")
 
 
 def _devices(text: str) -> str:

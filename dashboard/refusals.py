@@ -5,7 +5,6 @@ dashboard.document_sentences, with places for the values; what stands nowhere he
 value may be said itself (`why`, `whose`, `what`), and a state is said in the word that pages have for it (`state`).
 """
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final, TypeVar
@@ -16,7 +15,7 @@ from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
 from dashboard import document_sentences, labels
-from dashboard.sentences import patterns_of, unquoted
+from dashboard.sentences import DEEPEST, LONGEST, Sentence, sentences_of, unquoted
 from dashboard.slo_words import ALERT_STATES
 
 Made = TypeVar("Made")
@@ -255,13 +254,14 @@ _STATES: Final[labels.Words] = {
 """Of all that refusals name the state of; no two of them mean different things by one."""
 
 
-def said(message: str) -> str:
+def said(message: str, *, deep: int = 0) -> str:
     """A service's sentence in the active language; as it is where no translation is known."""
-    for pattern, sentence in _patterns().items():
-        if found := pattern.fullmatch(message):
-            told = gettext(sentence)
-            values = unquoted(found.groupdict())
-            return told % (values if told == sentence else _in_words(values))
+    if len(message) > LONGEST or deep > DEEPEST:
+        return message
+    for sentence in _sentences():
+        if (found := sentence.values_in(message)) is not None:
+            told, values = gettext(sentence.text), unquoted(found)
+            return told % (values if told == sentence.text else _in_words(values, deep))
     return message
 
 
@@ -293,11 +293,11 @@ def tried(form: forms.Form, write: Callable[[], Made], *, fields: Mapping[str, s
 
 
 @cache
-def _patterns() -> "dict[re.Pattern[str], str]":
-    return patterns_of((*SENTENCES, *document_sentences.SENTENCES))
+def _sentences() -> tuple[Sentence, ...]:
+    return sentences_of((*SENTENCES, *document_sentences.SENTENCES))
 
 
-def _in_words(values: Mapping[str, str]) -> dict[str, str]:
+def _in_words(values: Mapping[str, str], deep: int) -> dict[str, str]:
     """States and sentences within the sentence, in the active language too."""
     made = dict(values)
     for name in ("state", "other"):
@@ -305,5 +305,5 @@ def _in_words(values: Mapping[str, str]) -> dict[str, str]:
             made[name] = str(_STATES.get(made[name], made[name]))
     for name in ("why", "whose", "what"):
         if name in made:
-            made[name] = said(made[name])
+            made[name] = said(made[name], deep=deep + 1)
     return made

@@ -2,22 +2,55 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 PLACE: Final = re.compile(r"%\((\w+)\)s")
+LONGEST: Final = 1_200
+"""Characters. What is longer is shown as it was said: engines' and other people's words lie within it."""
+
+DEEPEST: Final = 4
+"""Sentences within sentences; what lies deeper is shown as it was said."""
 
 
-def patterns_of(sentences: Iterable[str]) -> "dict[re.Pattern[str], str]":
-    """What each sentence looks like with values in its places.
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One with values in its places: `literals` stand around them, one more than there are `names`."""
 
-    Those that say most come first: others may have room for the same words in their places.
-    """
-    made = {}
-    for sentence in sorted(sentences, key=lambda one: len(PLACE.sub("", one)), reverse=True):
-        parts = PLACE.split(sentence)
-        text = "".join(re.escape(part) if n % 2 == 0 else f"(?P<{part}>.+?)" for n, part in enumerate(parts))
-        made[re.compile(text, re.DOTALL)] = sentence
-    return made
+    text: str
+    literals: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def values_in(self, said: str) -> dict[str, str] | None:
+        """What stands in its places in what was said; None where that is another sentence.
+
+        Each place takes as little as it can, and something. In time that grows with the text alone, whatever is in
+        it, which matching by a regular expression of several places does not.
+        """
+        first, last = self.literals[0], self.literals[-1]
+        if not self.names:
+            return {} if said == first else None
+        end = len(said) - len(last)
+        if not said.startswith(first) or not said.endswith(last):
+            return None
+        found, place = {}, len(first)
+        for name, literal in zip(self.names[:-1], self.literals[1:-1], strict=True):
+            after = said.find(literal, place + 1, end)
+            if after < 0:
+                return None
+            found[name] = said[place:after]
+            place = after + len(literal)
+        if place >= end:
+            return None
+        return found | {self.names[-1]: said[place:end]}
+
+
+def sentences_of(texts: Iterable[str]) -> tuple[Sentence, ...]:
+    """Those that say most come first: others may have room for the same words in their places."""
+    return tuple(
+        Sentence(text, tuple(PLACE.split(text)[::2]), tuple(PLACE.findall(text)))
+        for text in sorted(texts, key=lambda one: len(PLACE.sub("", one)), reverse=True)
+    )
 
 
 def unquoted(values: Mapping[str, str]) -> dict[str, str]:

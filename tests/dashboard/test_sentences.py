@@ -1,0 +1,55 @@
+"""Sentences are found again in what was said, in time that grows with its length alone."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.reasons import reason_said
+from dashboard.refusals import said
+from dashboard.sentences import LONGEST, PLACE, sentences_of, unquoted
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "values"),
+    [
+        ("It failed: %(why)s", "It failed: no room.", {"why": "no room."}),
+        ("It failed: %(why)s", "It failed: ", None),
+        ("Node %(node)s is cordoned.", "Node a is cordoned. is cordoned.", {"node": "a is cordoned."}),
+        ("%(a)s of %(b)s of %(c)s.", "1 of 2 of 3 of 4.", {"a": "1", "b": "2", "c": "3 of 4"}),
+        ("%(a)s of %(b)s.", " of 2.", None),
+        ("There is none.", "There is none.", {}),
+        ("There is none.", "There is none..", None),
+        ("a%(a)sa", "aa", None),
+    ],
+)
+def test_places_take_as_little_as_they_can_and_something(text: str, said: str, values: dict[str, str] | None) -> None:
+    assert sentences_of([text])[0].values_in(said) == values
+
+
+@given(
+    st.lists(st.text("ab ", max_size=2), min_size=1, max_size=4),
+    st.text("ab ", max_size=12),
+)
+def test_values_are_those_of_a_regular_expression(literals: list[str], text: str) -> None:
+    names = [f"n{nth}" for nth in range(len(literals) - 1)]
+    written = literals[0] + "".join(f"%({name})s{part}" for name, part in zip(names, literals[1:], strict=True))
+    parts = PLACE.split(written)
+    pattern = "".join(re.escape(part) if nth % 2 == 0 else f"(?P<{part}>.+?)" for nth, part in enumerate(parts))
+    found = re.fullmatch(pattern, text, re.DOTALL)
+    assert sentences_of([written])[0].values_in(text) == (None if found is None else found.groupdict())
+
+
+@pytest.mark.parametrize(
+    "text", ["It failed: " * 300, "It failed: " + "A b. " * 700, ". It claims for, not in: of" * 200]
+)
+def test_what_is_endless_or_deep_is_shown_and_does_not_hold_anybody_up(text: str) -> None:
+    assert len(text) > LONGEST
+    assert (reason_said(text), said(text)) == (text, text)
+    assert reason_said(text[: LONGEST - 100])
+    assert said(text[: LONGEST - 100])
+
+
+def test_quotes_of_values_are_left_out() -> None:
+    assert unquoted({"a": "'b'", "c": "'", "d": "e"}) == {"a": "b", "c": "'", "d": "e"}
