@@ -68,6 +68,7 @@ def test_a_request_is_approved_and_its_row_of_the_audit_log_read(open_page: Open
     log_in(page, "olga")
     attention = page.locator('#attention [data-kind="approval_waits"]')
     attention.locator("p").get_by_text("1 request waits for a decision").wait_for()
+    page.locator('#live[data-value="live"]').wait_for()  # 21 s later, one still connecting would be given up, loudly
     shoot(page, "tenancy-overview-dark")
     attention.get_by_role("link").focus()
     Webhook.objects.create(url="https://hooks.example.com/", enabled=False, disabled_reason="It answered 410.")
