@@ -78,7 +78,7 @@ class Environment(PoolSettings, RequestSettings, HouseSettings):
 
     @property
     def public_web_url(self) -> str:
-        return self.web_url or f"http://{self.web_host}:{self.web_port}"
+        return (self.web_url or f"http://{self.web_host}:{self.web_port}").rstrip("/")
 
     @property
     def public_relay_url(self) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from core.env import gettext_noop as _
-from core.env import setting
+from core.env import setting, web_address_fault
 
 BASE_DIR: Final = Path(__file__).resolve().parent.parent
 
@@ -152,10 +152,12 @@ class HouseSettings:
     web_url: str | None = setting(
         "GATEHOUSE_WEB_URL",
         _(
-            "Where browsers and node agents reach the web process, from host and port when empty; with https:// its "
-            "cookies are sent over https only."
+            "Where browsers and node agents reach the web process, such as https://gatehouse.example.com: e-mails and "
+            "webhooks link to pages there, and with https:// its cookies are sent over https only. From host and port "
+            "when empty; e-mails then name the start page alone, and webhooks no page."
         ),
         default=None,
+        check=web_address_fault,
     )
     relay_url: str | None = setting(
         "GATEHOUSE_RELAY_URL",

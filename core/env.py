@@ -8,9 +8,10 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 T = TypeVar("T")
 
@@ -35,9 +36,15 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     secret: bool = False,
+    check: Callable[[str], str] | None = None,
 ) -> Any:
-    """A dataclass field that is read from the environment variable `variable`."""
-    metadata = {"variable": variable, "help": help, "minimum": minimum, "maximum": maximum, "secret": secret}
+    """A dataclass field that is read from the environment variable `variable`.
+
+    `check`, of a text: what is wrong with a value, "" for nothing.
+    """
+    metadata = {
+        "variable": variable, "help": help, "minimum": minimum, "maximum": maximum, "secret": secret, "check": check,
+    }  # fmt: skip
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -61,7 +68,8 @@ def read(cls: type[T], environ: Mapping[str, str], file_values: Mapping[str, str
         try:
             values[field.name] = _convert(raw, hints[field.name], field.metadata)
         except ValueError as error:
-            shown = "(hidden)" if field.metadata["secret"] else repr(raw)
+            hidden = field.metadata["secret"] or "@" in raw  # an address may hold a password where none belongs
+            shown = "(hidden)" if hidden else repr(raw)
             problems.append(f"{variable}={shown} {error}")
     if problems:
         raise SettingsError("; ".join(problems))
@@ -108,4 +116,20 @@ def _convert(raw: str, hint: Any, metadata: Mapping[str, Any]) -> Any:
         return Path(raw).expanduser()
     if typing.get_origin(hint) is tuple:
         return tuple(part.strip() for part in raw.split(",") if part.strip())
+    if metadata["check"] is not None and (fault := metadata["check"](raw)):
+        raise ValueError(fault)
     return raw
+
+
+def web_address_fault(url: str) -> str:
+    """Why that is no address that links can begin with; "" where it is one."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # a port that is none is only noticed as it is asked for
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or not url.isascii() or not url.isprintable() or " " in url:
+        return "is no address such as https://gatehouse.example.com"
+    if "@" in parts.netloc:
+        return "holds a user or a password, which everybody would read in links"
+    return "goes on behind its host with a ? or #, where links go on" if "?" in url or "#" in url else ""

@@ -30,6 +30,7 @@ from tenants.policies.deliveries import (
 from tenants.policies.notice_texts import notice_text
 from tenants.policies.notices import NoticeKind
 from tenants.services.mail import Mail
+from tenants.services.notice_links import notice_link
 from tenants.services.webhook_secrets import signed_headers
 from tenants.services.webhooks import disable_failing_webhook
 
@@ -214,7 +215,7 @@ def _message(row: Delivery, now: datetime) -> Post | Mail | None:
         return None  # of a later version than this process
     text = notice_text(NoticeKind(notice.kind), notice.payload, row.user.language)
     whose = f"{notice.tenant.name}: " if notice.tenant is not None else ""
-    link = f"{settings.GATEHOUSE.public_web_url}/"
+    link = notice_link(notice) or f"{settings.GATEHOUSE.public_web_url}/"
     return Mail(
         to=row.user.email, subject=f"[Gatehouse] {whose}{text.subject}", body=f"{text.body}\n\n{link}\n", id=row.pk
     )
@@ -230,12 +231,14 @@ def _may_be_told(user: User, tenant: Tenant | None) -> bool:
 def _post(row: Delivery, now: datetime) -> Post:
     notice, webhook = row.notice, row.webhook
     assert webhook is not None
+    link = notice_link(notice)
     body = msgspec.json.encode(
         {
             "id": str(row.pk),
             "type": notice.kind,
             "timestamp": notice.created_at.astimezone(UTC).isoformat(),
-            "data": {"tenant": notice.tenant.slug if notice.tenant else None, **notice.payload},
+            "data": {"tenant": notice.tenant.slug if notice.tenant else None, **notice.payload}
+            | ({} if link is None else {"link": link}),
         }
     )
     versions = signing_versions(

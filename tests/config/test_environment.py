@@ -33,3 +33,28 @@ def test_public_addresses_can_be_named() -> None:
 def test_wrong_value_names_its_variable(variable: str, value: str) -> None:
     with pytest.raises(SettingsError, match=variable):
         read(Environment, {variable: value})
+
+
+@pytest.mark.parametrize("url", ["https://gw.example.test", "http://10.0.0.1:8000/", "http://[::1]:8000"])
+def test_the_address_that_links_begin_with_is_one_of_the_web(url: str) -> None:
+    assert read(Environment, {"GATEHOUSE_WEB_URL": url}).public_web_url == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("gw.example.test", "no address"),
+        ("ftp://gw.example.test", "no address"),
+        ("javascript:alert(1)", "no address"),
+        ("https://", "no address"),
+        ("https://gw.example.test:http", "no address"),
+        ("https://gw.example.test\nBcc: x", "no address"),
+        ("https://eve:secret@gw.example.test", "a user or a password"),
+        ("https://gw.example.test/?next=", "behind its host"),
+        ("https://gw.example.test/#", "behind its host"),
+    ],
+)
+def test_what_links_cannot_begin_with_stops_the_start_and_shows_no_password(url: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=f"GATEHOUSE_WEB_URL=.*{said}") as raised:
+        read(Environment, {"GATEHOUSE_WEB_URL": url})
+    assert "secret" not in str(raised.value)

@@ -1,0 +1,56 @@
+"""Where a notice leads: to the page of what it tells of, in the console or in the tenant's portal."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from django.conf import settings
+from django.urls import reverse
+
+from tenants.models import Notice
+from tenants.policies.notices import NoticeKind
+
+_LIMITS: Final = ("portal-limits", "")
+_QUOTAS: Final = ("console-quotas", "")
+
+_PORTAL: Final[Mapping[str, tuple[str, str]]] = {
+    NoticeKind.BUDGET_SHARE: _LIMITS,
+    NoticeKind.BUDGET_REFUSING: _LIMITS,
+    NoticeKind.BUDGET_FORECAST: _LIMITS,
+    NoticeKind.KEY_EXPIRING: ("portal-key", "key"),
+    NoticeKind.KEY_COMPROMISED: ("portal-key", "key"),
+    NoticeKind.GRANT_ENDING: ("portal-models", ""),
+    NoticeKind.BOOST_ENDING: _LIMITS,
+    NoticeKind.TENANT_SUSPENDED: ("portal-home", ""),
+    NoticeKind.TENANT_RESUMED: ("portal-home", ""),
+    NoticeKind.WEBHOOK_DISABLED: ("portal-setting-webhook", "webhook"),
+    NoticeKind.OBJECTIVE_BURNING: ("portal-slo-objective", "objective"),
+    NoticeKind.OBJECTIVE_RECOVERED: ("portal-slo-objective", "objective"),
+    NoticeKind.REQUEST_DECIDED: ("portal-limit-asks", ""),
+}
+_CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
+    NoticeKind.BUDGET_SHARE: _QUOTAS,
+    NoticeKind.BUDGET_REFUSING: _QUOTAS,
+    NoticeKind.BUDGET_FORECAST: _QUOTAS,
+    NoticeKind.BOOST_ENDING: _QUOTAS,
+    NoticeKind.OBJECTIVE_BURNING: ("console-slo-objective", "objective"),
+    NoticeKind.OBJECTIVE_RECOVERED: ("console-slo-objective", "objective"),
+    NoticeKind.REQUEST_OPENED: ("console-approval", "request"),
+}
+"""The page by its name, and what of the payload it is the page of."""
+
+
+def notice_link(notice: Notice) -> str | None:
+    """The full address of the page, for who gets the notice.
+
+    None where `web_url` is not set, as no request may say what the address of this installation is, and of what has
+    no page.
+    """
+    base = settings.GATEHOUSE.web_url
+    page, key = (_CONSOLE if notice.tenant is None else _PORTAL).get(notice.kind, ("", ""))
+    if base is None or not page or (key and key not in notice.payload):
+        return None
+    before = [] if notice.tenant is None else [notice.tenant.slug]
+    if notice.payload.get("ended_by") == "deleted":  # its own page went with it
+        page, key = page.removesuffix("-objective"), ""
+    path: str = reverse(page, args=[*before, notice.payload[key]] if key else before)
+    return base.rstrip("/") + path

@@ -1,0 +1,128 @@
+"""Where mails and webhooks lead: to the page of what they tell of, at the address that this installation was told."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pytest_django import Settings
+
+from tenants.actor import SYSTEM
+from tenants.models import Notice, PlatformRole, Tenant, TenantRole, User, Webhook
+from tenants.policies.notices import AUDIENCES, NoticeKind, audience_of
+from tenants.services.deliveries import Delivered, Outcome, Post, Senders, send_due_deliveries
+from tenants.services.mail import Mail
+from tenants.services.notice_links import notice_link
+from tenants.services.notices import raise_notice
+from tenants.services.requests import request_model
+from tests.factories import make_key, make_member, make_tenant, make_user
+from tests.gateway.slo_rows import ttft_objective
+
+pytestmark = pytest.mark.django_db
+
+BASE = "https://gw.example.test"
+OF_THE_PLATFORM = {
+    NoticeKind.BUDGET_SHARE, NoticeKind.BUDGET_REFUSING, NoticeKind.BUDGET_FORECAST, NoticeKind.BOOST_ENDING,
+    NoticeKind.OBJECTIVE_BURNING, NoticeKind.OBJECTIVE_RECOVERED, NoticeKind.REQUEST_OPENED,
+}  # fmt: skip
+OF_TENANTS = set(NoticeKind) - {NoticeKind.REQUEST_OPENED, NoticeKind.TEST}
+Told = Callable[..., tuple[list[str], list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def tell(settings: Settings) -> Told:
+    """Raises a notice, with this installation's address or without one: bodies of mails, and data of posts."""
+
+    def told(
+        kind: NoticeKind, tenant: Tenant | None, web_url: str | None = BASE, **payload: object
+    ) -> tuple[list[str], list[dict[str, Any]]]:
+        settings.GATEHOUSE = dataclasses.replace(settings.GATEHOUSE, smtp_url="smtp://mail", web_url=web_url)
+        raise_notice(kind, tenant=tenant, payload=payload, dedupe_key=str(timezone.now()), actor=SYSTEM)
+        mails, posts = list[str](), list[dict[str, Any]]()
+
+        def post(one: Post) -> Outcome:
+            posts.append(msgspec.json.decode(one.body)["data"])
+            return Delivered(200)
+
+        def mail(one: Mail) -> Outcome:
+            mails.append(one.body)
+            return Delivered()
+
+        now = timezone.now()
+        send_due_deliveries(Senders(post, mail), now=lambda: now, jitter=lambda: 0.0)
+        return mails, posts
+
+    return told
+
+
+def hook(tenant: Tenant | None) -> Webhook:
+    return Webhook.objects.create(tenant=tenant, url="https://hook.example.test/")
+
+
+def test_an_alert_leads_operators_to_the_console_and_members_to_their_portal(tell: Told) -> None:
+    tenant = make_tenant()
+    make_user(platform_role=PlatformRole.OPERATOR)
+    make_member(tenant, role=TenantRole.OWNER)
+    hook(None)
+    hook(tenant)
+    objective = ttft_objective(tenant=tenant)
+    for whose, address in ((None, "console"), (tenant, f"t/{tenant.slug}")):
+        link = f"{BASE}/{address}/slo/{objective.pk}/"
+        (mail,), (data,) = tell(NoticeKind.OBJECTIVE_BURNING, whose, objective=str(objective.pk), severity="page")
+        assert mail.endswith(f"\n\n{link}\n")
+        assert data["link"] == link
+
+
+def test_of_a_deleted_objective_the_list_is_left(tell: Told) -> None:
+    tenant = make_tenant()
+    make_member(tenant, role=TenantRole.OWNER)
+    gone = {"objective": str(UUID(int=7)), "ended_by": "deleted"}
+    assert tell(NoticeKind.OBJECTIVE_RECOVERED, tenant, **gone)[0][0].endswith(f"{BASE}/t/{tenant.slug}/slo/\n")
+
+
+def test_without_an_address_of_its_own_mails_are_as_ever_and_webhooks_have_no_link(tell: Told) -> None:
+    make_user(platform_role=PlatformRole.OPERATOR)
+    hook(None)
+    (mail,), (data,) = tell(NoticeKind.OBJECTIVE_BURNING, None, web_url=None, objective=str(UUID(int=7)))
+    assert mail.endswith("\n\nhttp://127.0.0.1:8000/\n")
+    assert "link" not in data
+
+
+def test_what_has_no_page_leads_home_in_mails_and_nowhere_in_webhooks(tell: Told) -> None:
+    make_user(platform_role=PlatformRole.OPERATOR)
+    hook(None)
+    for kind in (NoticeKind.WEBHOOK_DISABLED, NoticeKind.OBJECTIVE_BURNING):  # whose payload lacks the objective
+        (mail,), (data,) = tell(kind, None, web_url=BASE + "/")
+        assert mail.endswith(f"\n\n{BASE}/\n")
+        assert "link" not in data
+
+
+@pytest.mark.parametrize("kind", list(AUDIENCES))
+def test_every_link_opens_a_page_for_everybody_who_gets_it(
+    kind: NoticeKind, settings: Settings, client: Client
+) -> None:
+    settings.GATEHOUSE = dataclasses.replace(settings.GATEHOUSE, web_url=BASE)
+    tenant = make_tenant()
+    payload = {
+        "key": str(make_key(tenant).key.pk),
+        "webhook": str(hook(tenant).pk),
+        "objective": str(ttft_objective(tenant=tenant).pk),
+        "request": str(request_model(tenant, model="m", reason="x", actor=SYSTEM).pk),
+    }
+
+    def opens(person: User, whose: Tenant | None) -> None:
+        link = notice_link(Notice(kind=kind.value, tenant=whose, payload=payload))
+        assert link is not None
+        client.force_login(person)
+        assert client.get(link.removeprefix(BASE)).status_code == 200
+
+    if kind in OF_TENANTS:
+        for role in audience_of(kind, of_tenant=True).tenant_roles or TenantRole:
+            opens(make_member(tenant, role=TenantRole(role)), tenant)
+    if kind in OF_THE_PLATFORM:
+        for role in audience_of(kind, of_tenant=False).platform_roles:
+            opens(make_user(platform_role=PlatformRole(role)), None)
