@@ -4,7 +4,7 @@ Bounded by DEVICE_LIMIT and INSTANCE_LIMIT rows, so that it can be sent whole.
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -12,13 +12,13 @@ import msgspec
 from dashboard import selectors
 from dashboard.reasons import reason_in_others
 from gpupool import selectors as pool
-from gpupool.models import Instance, InstanceDesire, InstanceState, NodeState
+from gpupool.models import Instance, InstanceDesire, InstanceState
+from gpupool.policies import silence
 from gpupool.services import switched_off
 from tenants.selectors import platform_rates
 
 DEVICE_LIMIT: Final = 64
 INSTANCE_LIMIT: Final = 100
-STALE_AFTER: Final = timedelta(seconds=30)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ def build_console_frame(*, now: datetime) -> ConsoleFrame:
 
 
 def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
-    """A device that was silent for STALE_AFTER, or whose node is, says nothing about now: unknown, not zero."""
+    """A device that is silent, or whose node is, says nothing about now: unknown, not zero."""
     stale = is_silent(device, now=now)
     health = "absent" if not device.present else "unknown" if stale else device.health
     return DeviceRow(
@@ -167,9 +167,7 @@ def device_row(device: pool.DeviceOverview, *, now: datetime) -> DeviceRow:
 
 def is_silent(device: pool.DeviceOverview, *, now: datetime) -> bool:
     """Whether what it said last may be long over."""
-    if device.node_state != NodeState.ONLINE or device.observed_at is None:
-        return True
-    return now - device.observed_at > STALE_AFTER
+    return silence.is_silent(device.node_state, device.observed_at, now=now)
 
 
 def instance_rows(instances: Iterable[Instance]) -> list[InstanceRow]:

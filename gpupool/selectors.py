@@ -24,6 +24,7 @@ from gpupool.models import (
     Model,
     ModelAlias,
     ModelVersion,
+    NodeState,
     VersionState,
 )
 from gpupool.policies.simulated import is_simulated
@@ -390,21 +391,35 @@ def list_instances() -> QuerySet[Instance]:
 
 
 def with_figures(rows: QuerySet[Instance]) -> QuerySet[Any]:
-    """Instances with what people are shown of their load: running_now, waiting_now, kv_now, device_bytes_now."""
+    """Instances with what people are shown of them: running_now, waiting_now, kv_now, device_bytes_now, rss_now."""
     return rows.annotate(
         running_now=figure("running_requests"),
         waiting_now=figure("waiting_requests"),
         kv_now=figure("kv_used"),
         device_bytes_now=figure("device_bytes"),
+        rss_now=figure("memory_rss_bytes"),
     )
 
 
 def figure(column: str) -> Case:
     """What the instance told of itself, as people are shown it.
 
-    NULL in a state that nobody knows: what was so when it was last seen may be long over.
+    NULL of one that is not seen now: what was so when it was last seen may be long over.
     """
-    return Case(When(state=InstanceState.UNKNOWN, then=None), default=F(column))
+    return Case(When(_UNSEEN, then=None), default=F(column))
+
+
+FIGURES: Final = ("running_requests", "waiting_requests", "kv_used", "device_bytes", "memory_rss_bytes")
+"""Columns of an instance that are told as `figure` says."""
+
+_UNSEEN: Final = Q(state=InstanceState.UNKNOWN) | Q(node__state=NodeState.UNREACHABLE)
+
+
+def is_unseen(instance: Instance) -> bool:
+    """The rule of `figure`, of a row that was read: nobody knows its state, or it answers and its node does not."""
+    if instance.state == InstanceState.UNKNOWN:
+        return True
+    return instance.node is not None and instance.node.state == NodeState.UNREACHABLE
 
 
 def list_fine_tuning_jobs(tenant: str = "", state: str = "", model: str = "") -> QuerySet[FineTuningJob]:

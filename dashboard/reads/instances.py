@@ -117,6 +117,10 @@ class InstancePage:
         return sum(one.memory_bytes for one in self.claims if one.device.kind == kind and one.released_at is None)
 
     @property
+    def unseen(self) -> bool:
+        return pool.is_unseen(self.instance)
+
+    @property
     def memory(self) -> list[tuple[str, int]]:
         """What is known of its devices' memory: weights, kv_used, kv_free, compute, adapters, rest; in bytes.
 

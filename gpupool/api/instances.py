@@ -21,19 +21,30 @@ from gpupool.models import Instance, InstanceEvent, InstanceLog, InstanceState, 
 from gpupool.policies.instance import State
 from gpupool.policies.tiers import Tier, tier_of
 from gpupool.reads.instances import read_nearness
-from gpupool.selectors import is_made_up
+from gpupool.selectors import FIGURES, is_made_up, is_unseen
 from gpupool.services.traces import ask_for_log
 from tenants.services import InvalidInput
 
 
 class InstanceSerializer(serializers.ModelSerializer[Instance]):
-    """An instance; null where something is not known."""
+    """An instance; null where something is not known.
+
+    In state `unknown`, or of a node that is silent, what it told of its use counts no more: running_requests,
+    waiting_requests, kv_used, device_bytes and memory_rss_bytes are null, and `heard_at` says since when.
+    """
 
     model = serializers.CharField(source="version.model.name")
     version = serializers.CharField(source="version.name")
     node = serializers.CharField(source="node.name", allow_null=True, default=None)
     tier = serializers.SerializerMethodField(help_text="cold, staged, asleep or awake: where its weights are")
     simulated = serializers.SerializerMethodField(help_text="It computes nothing: its answers are made up.")
+    heard_at = serializers.DateTimeField(
+        source="node.last_seen_at",
+        read_only=True,
+        allow_null=True,
+        default=None,
+        help_text="as of when its figures are: its node's last report; null: it has no node that reported anything",
+    )
 
     class Meta:
         model = Instance
@@ -41,10 +52,15 @@ class InstanceSerializer(serializers.ModelSerializer[Instance]):
             "id", "model", "version", "engine", "attached", "state", "desire", "reason", "tier", "tenant_id", "pooled",
             "priority", "node", "host", "port", "base_path", "tls", "credential_variable", "slots", "pid",
             "memory_rss_bytes", "device_bytes", "device_peak_bytes", "host_memory_bytes", "kv_capacity_bytes",
-            "running_requests", "waiting_requests", "kv_used", "memory_mode", "concurrency_cap", "guard_state",
-            "restarts", "last_used_at", "load_seconds", "started_from", "wake_seconds", "simulated", "created_at",
-            "state_changed_at", "ready_at",
+            "running_requests", "waiting_requests", "kv_used", "heard_at", "memory_mode", "concurrency_cap",
+            "guard_state", "restarts", "last_used_at", "load_seconds", "started_from", "wake_seconds", "simulated",
+            "created_at", "state_changed_at", "ready_at",
         )  # fmt: skip
+        extra_kwargs = {name: {"help_text": "null: not known now"} for name in FIGURES}
+
+    def to_representation(self, instance: Instance) -> dict[str, Any]:
+        told: dict[str, Any] = super().to_representation(instance)
+        return {**told, **dict.fromkeys(FIGURES)} if is_unseen(instance) else told
 
     def get_simulated(self, instance: Instance) -> bool:
         return is_made_up(instance)

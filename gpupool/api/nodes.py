@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.exceptions import NotFound
@@ -20,12 +21,14 @@ from gpupool import services
 from gpupool.api.base import PoolView
 from gpupool.api.resource_view import ResourceViewField
 from gpupool.models import Device, Node, NodeState
+from gpupool.policies.silence import is_silent
 from gpupool.reads.nodes import get_node, list_node_devices, list_nodes
 
 _UNCACHED: Final = {"Cache-Control": "no-store"}
 """Of answers with a secret in them."""
 _LIVE: Final = ("state", "address", "agent_version", "facts", "capabilities", "last_seen_at", "running")
 """What its agent changes, and nobody's edit."""
+_MEASURED: Final = ("memory_used_bytes", "utilization", "temperature_celsius")
 
 
 class NodeSerializer(serializers.ModelSerializer[Node]):
@@ -72,11 +75,21 @@ class MaintenanceSerializer(serializers.Serializer[Any]):
 
 
 class NodeDeviceSerializer(serializers.ModelSerializer[Device]):
-    """A device as its agent saw it last; null is unknown."""
+    """A device; null is unknown.
+
+    Of one that is silent (its node is, or nothing was told of it for 30 s) what it told of its use counts no more:
+    memory_used_bytes, utilization, temperature_celsius, telemetry and processes are null, health is unknown, and
+    `observed_at` says since when.
+    """
 
     simulated = serializers.BooleanField(read_only=True)
     facts = serializers.DictField(child=serializers.CharField(), read_only=True)
-    telemetry = serializers.DictField(child=serializers.FloatField(), read_only=True)
+    telemetry = serializers.DictField(
+        child=serializers.FloatField(), read_only=True, allow_null=True, help_text="Null: not known now."
+    )
+    processes = serializers.ListField(
+        child=serializers.DictField(), read_only=True, allow_null=True, help_text="Null: not known now."
+    )
     resource_view = ResourceViewField()
 
     class Meta:
@@ -88,6 +101,17 @@ class NodeDeviceSerializer(serializers.ModelSerializer[Device]):
             "observed_at", "resource_view",
         )  # fmt: skip
         read_only_fields = fields
+        extra_kwargs = {
+            **{name: {"help_text": "null: not known now"} for name in _MEASURED},
+            "health": {"help_text": "ok, failed or unknown"},
+            "observed_at": {"help_text": "as of when its figures are; null: nothing was ever told of it"},
+        }
+
+    def to_representation(self, device: Device) -> dict[str, Any]:
+        told: dict[str, Any] = super().to_representation(device)
+        if is_silent(device.node.state, device.observed_at, now=timezone.now()):
+            told |= {**dict.fromkeys((*_MEASURED, "telemetry", "processes")), "health": "unknown"}
+        return told
 
 
 class NodeQuery(Query):

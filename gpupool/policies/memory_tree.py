@@ -256,7 +256,7 @@ def _grow(
             told = {} if who is None else {"slug": who.slug}
             key = SHARED if tenant_id is None else str(tenant_id)
             owner = tree.add(gpu, "tenant", key, key if who is None else who.name, told)
-        _add_instance(tree, owner, claim, instance, parts)
+        _add_instance(tree, owner, claim, instance, parts, stale=device.stale)
     for part in beside:
         tree.segment(gpu, part)
     taken = sum(part[1] for parts in (*filled, beside) for part in parts)
@@ -288,7 +288,9 @@ def _name(tenant_id: UUID | None, tenants: Mapping[UUID, Who]) -> tuple[str, str
     return (who.name if who is not None else SHARED, str(tenant_id))
 
 
-def _add_instance(tree: _Growing, owner: int, claim: Claim, instance: Instance | None, parts: Iterable[Part]) -> None:
+def _add_instance(
+    tree: _Growing, owner: int, claim: Claim, instance: Instance | None, parts: Iterable[Part], *, stale: bool
+) -> None:
     claimed = claim.claimed // MIB
     if instance is None:
         at = tree.add(owner, "instance", claim.holder, claim.holder, {"claimed": claimed})
@@ -298,7 +300,7 @@ def _add_instance(tree: _Growing, owner: int, claim: Claim, instance: Instance |
             "engine": instance.engine, "claimed": claimed,
         }  # fmt: skip
         at = tree.add(owner, "instance", str(instance.instance_id), instance.model, extra)
-        tree.figures[at] = {"kv": None if instance.kv_used is None else round(instance.kv_used, 3)}
+        tree.figures[at] = {"kv": None if instance.kv_used is None or stale else round(instance.kv_used, 3)}
     for part in parts:
         tree.segment(at, part)
 

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from django.db import Error
+from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gpupool.models import Device, Instance, InstanceState
+from gpupool.policies.silence import is_silent
 
 FRESH_SECONDS: Final = 1.0
 _MIB: Final = 1 << 20
@@ -35,7 +37,7 @@ _READINGS: Final = (
 
 
 class DeviceCollector(Collector):
-    """All GPUs as their agents reported them last; what is not known has no sample."""
+    """All GPUs; what is not known has no sample, and of one that is silent nothing that it told last is known."""
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Nothing: to be registered, it need not be asked, which would read the database."""
@@ -43,7 +45,10 @@ class DeviceCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         gpus = Device.objects.filter(kind="gpu", present=True).select_related("node").defer(*_UNTOLD)
-        devices = list(gpus.order_by("pk"))
+        devices, now = list(gpus.order_by("pk")), timezone.now()
+        for device in devices:
+            if is_silent(device.node.state, device.observed_at, now=now):
+                _forget(device)
         yield _by_model(devices)
         temperature = GaugeMetricFamily("DCGM_FI_DEV_GPU_TEMP", "Temperature, degrees Celsius.", labels=_DEVICE)
         use = GaugeMetricFamily("DCGM_FI_DEV_GPU_UTIL", "Utilisation, percent.", labels=_DEVICE)
@@ -87,6 +92,12 @@ def _by_model(devices: list[Device]) -> GaugeMetricFamily:
         for model, total in sorted(sums.items()):
             family.add_metric([model, device.stable_id, _made_up(device)], total)
     return family
+
+
+def _forget(device: Device) -> None:
+    """Of the row that was read, not of the table."""
+    device.memory_used_bytes = device.utilization = device.temperature_celsius = None
+    device.telemetry, device.processes, device.health = {}, [], "unknown"
 
 
 def _labels(device: Device) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,14 +17,12 @@ from gpupool.policies.lease import holder_of, instance_in
 from gpupool.policies.manifest import BadManifest, read_manifest
 from gpupool.policies.memory_tree import WHOLE_TOLD, Claim, Device, Instance, MemoryTree, Who, build_tree
 from gpupool.policies.memory_view import for_tenant
+from gpupool.policies.silence import is_silent
 from gpupool.reads.estimates import asked_of, estimate_asked
 from gpupool.reads.placement import owner_of
 from gpupool.reads.quota_use import read_quota_use
 from tenants.models import Limit, Tenant
 from tenants.policies.quota import POOLED
-
-STALE: Final = timedelta(seconds=30)
-"""Without a report for so long, nothing that a device said of its use counts any more."""
 
 _WEIGHT_FILES: Final = (".safetensors", ".gguf", ".bin", ".pt")
 
@@ -136,7 +134,6 @@ def _worth_showing(found: list[Any], claimed: Collection[UUID]) -> list[Any]:
 
 def _device(row: Mapping[str, Any], nodes: Mapping[UUID, Any], now: datetime) -> Device:
     name, state, cordoned, maintenance = nodes[row["node_id"]]
-    heard = row["observed_at"]
     online = state == NodeState.ONLINE and row["present"]
     return Device(
         device_id=row["pk"],
@@ -148,7 +145,7 @@ def _device(row: Mapping[str, Any], nodes: Mapping[UUID, Any], now: datetime) ->
         size=row["memory_bytes"],
         used=row["memory_used_bytes"],
         health=row["health"],
-        stale=not online or heard is None or now - heard > STALE,
+        stale=not row["present"] or is_silent(state, row["observed_at"], now=now),
         simulated=row["simulated"],
         takes_new=online
         and not cordoned
@@ -229,6 +226,8 @@ def _instance(
     weights: int | None, kv_capacity: int | None, kv_used: float | None, adapters: int | None, compute: int | None,
     version_id: UUID,
 ) -> Instance:  # fmt: skip
+    if state == InstanceState.UNKNOWN:  # see gpupool.selectors.figure; of a silent node, devices are stale
+        device_bytes = rss = kv_used = None
     return Instance(
         instance_id=pk,
         tenant_id=owner_of(tenant, version_tenant, model_tenant),

@@ -1,9 +1,11 @@
 """What an instance did when it was last seen is told nowhere as if it did it now."""
 
+from datetime import UTC, datetime
+
 import pytest
 from django.test import Client
 
-from gpupool.models import Instance, Lease
+from gpupool.models import Instance, Lease, Node
 from tenants.actor import SYSTEM
 from tenants.models import TenantRole, User
 from tenants.services.limits import create_limit
@@ -32,6 +34,12 @@ def test_the_list_and_its_csv_and_the_order_of_both_do_not_tell_it(operator: Cli
         assert [row.id for row in page.context["rows"]] == [str(busy.pk), str(silent.instance.pk)]
         rows = rows_of(operator.get(f"/console/instances/?sort=-{key}&format=csv"))
         assert [(row["running"], row["waiting"]) for row in rows] == [("1", "0"), ("", "")]
+    Instance.objects.filter(pk=silent.instance.pk).update(memory_rss_bytes=33 * GIB)
+    Node.objects.update(last_seen_at=datetime(2026, 11, 3, 12, 30, tzinfo=UTC))
+    told = text_of(operator.get(f"/console/instances/{silent.instance.pk}/"))
+    assert "last heard of 3 Nov 2026, 12:30" in told
+    assert "33.0 GiB" not in told
+    assert "the memory guard is content" not in told
     for address in (f"instances/{silent.instance.pk}", "instances", "routing", "overview"):
         assert "4,04" not in text_of(operator.get(f"/console/{address}/"))
 

@@ -17,6 +17,7 @@ from gpupool.models import Device, DeviceMinute, Instance, Lease, MemoryFrame, M
 from gpupool.policies.memory_summary import summarise, table_of
 from gpupool.policies.memory_tree import MemoryTree
 from gpupool.policies.memory_wire import frame_of
+from gpupool.policies.silence import SILENT_AFTER
 from gpupool.reads import memory as reads
 from gpupool.reads.memory import read_tenant_quotas, read_tenant_tree, read_tree
 from gpupool.reads.memory_history import read_frame, read_history
@@ -165,7 +166,7 @@ def test_hosts_are_shown_where_claimed_or_alone_and_parts_instead_of_wholes() ->
 
 def test_a_silent_node_says_nothing_of_its_use() -> None:
     two_tenants(an_online_node(a_device("gpu-0")))
-    later = timezone.now() + reads.STALE + timedelta(seconds=1)
+    later = timezone.now() + SILENT_AFTER + timedelta(seconds=1)
     tree = read_tree(now=later)
     assert {row.segment for row in table_of(tree)} == {"unknown"}
     assert summarise(tree).used_mib is None
