@@ -102,6 +102,46 @@ ERROR_ANSWERS: Final[Words] = {
 }
 """What is answered to an error code (gpupool.policies.xid.Verb)."""
 
+WHOSE_ANSWERS: Final[Words] = {
+    "operator": _("Platform operator"),
+    "NVIDIA XID catalogue": _("NVIDIA XID catalogue"),
+    "design paper": pgettext_lazy("whose", "Design paper"),
+    "driver's recovery action": pgettext_lazy("whose", "The driver's recovery action"),
+    "default": pgettext_lazy("whose", "Default"),
+}
+"""Whose word it is (gpupool.policies.xid.Provenance); operators may name others."""
+
+EVENT_KINDS: Final[Words] = {
+    "xid": "XID",
+    "sxid": "SXid",
+    "code": pgettext_lazy("event", "Error code"),
+    "ecc": pgettext_lazy("event", "ECC error"),
+    "remap": pgettext_lazy("event", "Row remap"),
+    "recovery_action": pgettext_lazy("event", "Recovery action"),
+    "lost": pgettext_lazy("event", "Lost device"),
+    "hang": pgettext_lazy("event", "Hang"),
+    "reset": pgettext_lazy("event", "Reset"),
+    "crash": pgettext_lazy("event", "Crash"),
+    "verify": pgettext_lazy("event", "Verification"),
+    "change": pgettext_lazy("event", "Change"),
+    "driver": pgettext_lazy("event", "Driver"),
+    "memory": pgettext_lazy("event", "Memory"),
+    "evicted": _("Evicted"),
+    "mps_clients": pgettext_lazy("event", "MPS clients"),
+    "unseen": pgettext_lazy("event", "Device not seen"),
+    "dropped": pgettext_lazy("event", "Events left out"),
+}
+EVENT_SOURCES: Final[Words] = {
+    "nvml": "NVML",
+    "fabric_manager": "Fabric Manager",
+    "kernel_log": pgettext_lazy("event", "Kernel log"),
+    "snapshot": pgettext_lazy("event", "Comparison"),
+    "guard": pgettext_lazy("event", "Memory guard"),
+    "agent": pgettext_lazy("event", "Agent"),
+    "intake": pgettext_lazy("event", "Web process"),
+}
+"""Of what agents notice (gpupool.models.DeviceEvent)."""
+
 NODE_STATES: Final[Words] = {
     "expected": _("Expected"),
     "online": _("Online"),
@@ -311,6 +351,9 @@ ALL: Final[Mapping[str, Words]] = {
     "batching": BATCHINGS,
     "grain": GRAINS,
     "answer": ERROR_ANSWERS,
+    "whose": WHOSE_ANSWERS,
+    "event": EVENT_KINDS,
+    "event_source": EVENT_SOURCES,
     "node": NODE_STATES,
     "health": DEVICE_HEALTH,
     "ability": ABILITIES,

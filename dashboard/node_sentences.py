@@ -54,7 +54,7 @@ SENTENCES: Final = (
     _("It names no device that we know: %(why)s."),
     _("Its node was restarted since."),
     _("Many nodes fail at once: the cause is likely a common one, and nothing is reset or taken out."),
-    _("The driver asks for %(name)s."),
+    _("The driver asks for %(answer)s."),
     _("The engines on it answer, and none is named: they are left alone."),
     _("The last action (%(remedy)s) failed."),
     # What became of it, and why a device is still out.
@@ -69,7 +69,7 @@ SENTENCES: Final = (
     _("It is watched for %(seconds)s s without an error before it comes back."),
     _("It was taken out more than %(count)s times in a day: a person gives it back."),
     _("Its driver does not say that it is well."),
-    _("Its driver still asks for %(name)s."),
+    _("Its driver still asks for %(answer)s."),
     _("Its maker's support has to look at it; a person gives it back then."),
     _("No new error was seen, and its driver says that it is well."),
     _("Something is being done about it."),

@@ -1,7 +1,7 @@
 """Why the pool did what it did, in the reader's language: of instances, devices, nodes, webhooks and dry runs.
 
 The pool's policies are pure and speak English; what they said is kept in rows, and read by the API as it is. Pages say
-it in their language: whole sentences by SENTENCES, what a device has against an instance by CLAUSES. Of several
+it in their language: whole sentences by ALL, what a device has against an instance by CLAUSES. Of several
 sentences in a row each is said for itself. What stands nowhere here is shown as it was said.
 """
 
@@ -14,8 +14,9 @@ from django.conf import settings
 from django.utils.translation import gettext, override
 from django.utils.translation import gettext_noop as _
 
-from dashboard import labels, node_sentences, refusals
+from dashboard import agent_sentences, fault_sentences, file_sentences, labels, node_sentences, refusals
 from dashboard.sentences import DEEPEST, LONGEST, Sentence, sentences_of, unquoted
+from gpupool.policies.xid import recovery_verb
 
 SENTENCES: Final = (
     # Placement.
@@ -192,6 +193,14 @@ CLAUSES: Final = (
 )
 """Sentences' ends, as filters of placement say them of one device."""
 
+ALL: Final = (
+    *SENTENCES,
+    *node_sentences.SENTENCES,
+    *fault_sentences.SENTENCES,
+    *agent_sentences.SENTENCES,
+    *file_sentences.SENTENCES,
+)
+
 WAYS: Final = (
     _("over NVSwitch"),
     _("over NVLink"),
@@ -212,7 +221,9 @@ _STOPPED: Final = _("%(sentence)s.")
 _MORE: Final = _("and %(count)s more")
 _BETWEEN: Final = _("; ")
 _NEXT: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
-_WORDS: Final = frozenset({"code", "count", "deed", "name", "node", "remedy", "state", "status"})
+_WORDS: Final = frozenset(
+    {"answer", "code", "count", "deed", "name", "node", "pid", "remedy", "seconds", "share", "size", "state", "status"}
+)
 """Places for a word or a number: no sentence goes on within them."""
 
 _LABELLED: Final = re.compile(r"(?P<device>\S+(?: \S+)?): (?P<clause>.+)", re.DOTALL)
@@ -266,7 +277,7 @@ def _in_others(reason: str) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _sentences() -> tuple[Sentence, ...]:
-    return sentences_of((*SENTENCES, *node_sentences.SENTENCES))
+    return sentences_of(ALL)
 
 
 @cache
@@ -302,10 +313,14 @@ def _found(text: str, sentences: Iterable[Sentence], deep: int) -> str | None:
 
 def _value(name: str, value: str, deep: int) -> str:
     match name:
-        case "why":
+        case "why" | "what":
             return _why(value, deep + 1)
         case "remedy":
             return labels.word("remedy", value)
+        case "answer":
+            return labels.word("answer", recovery_verb(value) or value)
+        case "fault":
+            return fault_sentences.fault_said(value)
         case "deed" if value in node_sentences.DEEDS:
             return gettext(value)
         case "state":

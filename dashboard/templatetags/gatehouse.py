@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from core.api.request_ids import request_id_of
 from dashboard import labels
 from dashboard.csp import allow_written_styles
+from dashboard.fault_sentences import fault_said
 from dashboard.reads.saved_views import list_views
 from dashboard.reasons import clause_said, reason_said
 from dashboard.refusals import said as said_in_words
@@ -209,6 +210,12 @@ def why(reason: str) -> str:
 def why_of_device(clause: str) -> str:
     """The same of what one device has against an instance, a sentence's end."""
     return clause_said(clause)
+
+
+@register.filter
+def fault(text: str) -> str:
+    """What an error code means, in the page's language; see dashboard.fault_sentences."""
+    return fault_said(text)
 
 
 @register.filter

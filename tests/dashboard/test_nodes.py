@@ -52,7 +52,7 @@ def test_events_and_actions_of_a_node_stand_with_their_reasons(client: Client, f
         node=found.device.node, device=found.device, event=event, action="reboot", state="dry_run", reason="XID 79."
     )
     page = logged_in(client, "operator").get(f"/console/nodes/{found.device.node_id}/").content.decode()
-    assert "xid 79" in page
+    assert "XID 79" in page
     assert "GPU has fallen off the bus" in page
     assert "Reboot the node" in page
     assert "Dry run" in page

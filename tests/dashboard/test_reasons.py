@@ -9,13 +9,14 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.translation import get_language
 
-from dashboard import node_sentences, reasons
-from dashboard.reasons import CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
+from dashboard import fault_sentences, labels, node_sentences, reasons, refusals
+from dashboard.document_sentences import SENTENCES as DOCUMENTS
+from dashboard.reasons import ALL, CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
 from gpupool.models import DeviceEvent
-from gpupool.policies import topology
+from gpupool.policies import topology, xid
 from gpupool.policies.remedy import WORDS
 from tests.dashboard.people import pool
-from tests.dashboard.spoken import spoken, with_places
+from tests.dashboard.spoken import ROOT, spoken, with_places
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +102,32 @@ PUT_TOGETHER: Final = (
     "It has no process. Its weights are to 93% in the page cache.",
     "m v2 was never ready and failed, so m v1 serves again, which was. The last word of it: It answers /ready with 9.",
     "The engine llama.cpp is switched off.",
+    "XID 31, GPU memory page fault (MMU) (look at the application first): NVIDIA XID catalogue says restart_app.",
+    "XID 61, unused on Ampere and newer (older: microcontroller breakpoint) (cordon): NVIDIA XID catalogue says "
+    "contact_support. So nothing new is placed on it until a person gives it back.",
+    "XID 48, double-bit ECC error (ask: the vendor. They know): operator says ignore.",
+    "Code 0x8, GPU hang (0x8, there called an XID 69 hang): design paper says reset_gpu. It came back after 2 x reset.",
+    "XID 45, preemptive cleanup after an earlier error: the cleanup after XID 48.",
+    "XID 64, row remap or page retirement failure: the row of the error beside it could not be remapped. A failed row "
+    "remap comes back after every reset: the device is for its maker to replace.",
+    "XID 63, row remap or page retirement event recorded: the row of the double-bit error beside it was recorded; its "
+    "reset brings the new row.",
+    "XID 171, DRAM detail of 48: a detail of the double-bit error beside it.",
+    "XID 163, power smoothing disengaged: it was over again with XID 162.",
+    "XID 154, recovery action changed: its text names no state (GPU-0).",
+    "XID 154, recovery action changed: the driver asks for drain_reset.",
+    "The device is gone: NVIDIA H100 is not listed any more. Its node was restarted since.",
+    "It uses 97.0% of what its lease leaves it, 3 times in a row. 2 of its processes were asked to give memory back.",
+    "Its agent ended it: It uses 97.0% of what its lease leaves it, 3 times in a row. It was asked to give memory "
+    "back, and that did not help.",
+    "It was asked to stop. GPU-0 still lists memory of its processes 4, 5, which have ended. Nothing was reset for it.",
+    "Process 4 (python) still holds it.",
+    "nvidia-smi --gpu-reset -i GPU-0 ended with code 3 and said: GPU-0 is in use. Try again.",
+    "name was GPU-0 and is GPU-1.",
+    "3 uncorrectable ECC errors over its life, 1 before.",
+    "The artefact file:///m cannot be read: There is no file /m on this node.",
+    "The trainer ended by signal 9; see its log.",
+    "Its memory cannot be estimated: its config.json is not JSON.",
 )
 
 
@@ -191,6 +218,132 @@ def test_a_decision_of_healing_is_said_with_the_remedys_name(monkeypatch: pytest
     assert reason_said(spoken_ones) == (
         "<It came back after 2 x Restart the engine.> <So <the device is drained and reset>.>"
     )
+
+
+AGENTS: Final = (
+    "gpupool/agent/actions.py",
+    "gpupool/agent/artefacts.py",
+    "gpupool/agent/device_memory.py",
+    "gpupool/agent/engine.py",
+    "gpupool/agent/guard.py",
+    "gpupool/agent/isolation/launcher.py",
+    "gpupool/agent/isolation/nodes.py",
+    "gpupool/agent/isolation/watch.py",
+    "gpupool/agent/life.py",
+    "gpupool/agent/ports.py",
+    "gpupool/agent/serving.py",
+    "gpupool/agent/slumber.py",
+    "gpupool/agent/staging.py",
+    "gpupool/agent/supervisor.py",
+    "gpupool/agent/tools.py",
+    "gpupool/discovery/snapshot.py",
+    "gpupool/discovery/tools.py",
+    "gpupool/engines/llamacpp/gguf.py",
+    "gpupool/engines/plugins.py",
+    "gpupool/policies/adapter.py",
+    "gpupool/policies/findings.py",
+    "gpupool/policies/isolation.py",
+    "gpupool/policies/node_reconcile.py",
+    "gpupool/policies/oom_guard.py",
+    "gpupool/policies/safetensors.py",
+    "gpupool/policies/tenant_switch.py",
+    "gpupool/reads/estimates.py",
+    "gpupool/reads/healing.py",
+    "gpupool/services/training_runs.py",
+    "gpupool/training/folders.py",
+    "gpupool/weights/files.py",
+    "gpupool/weights/gguf.py",
+    "gpupool/weights/headers.py",
+    "gpupool/weights/safetensors.py",
+    "gpupool/weights/verify.py",
+)
+"""What comes to pages as reasons, outcomes and events: of agents, of healing's findings, of files and trainings."""
+
+AGENT_PARTS: Final = frozenset(
+    {
+        "%s %s of its processes were asked to give memory back.",
+        "%s %s, %s before.",
+        "%s does not become %s",
+        "%s still lists memory of its processes %s, which have ended. Nothing was reset for it.",
+        "%s was %s and is %s.",
+        "%s%s: %s says %s.",
+        "%s: its text names no state (%s).",
+        "%s: the driver asks for %s.",
+        "Code %s, %s",
+        "It has no process. Its weights %s.",
+        "It has no process. Its weights are being read into the page cache.",
+        "Its process has ended. Its devices do not have all of their memory back yet.",
+        "The %s is not there any more.",
+        "The adapter %s is registered.",
+        "The engine %s while %s.",
+        "The trainer ended %s; see its log.",
+        "Training has started.",
+        "XID %s, %s",
+        "a detail of the double-bit error beside it.",
+        "are in the page cache",
+        "are to %s in the page cache",
+        "by signal %s",
+        "fallen off the bus",
+        "it was over again with XID 162.",
+        "its %s %s",
+        "memory rows remapped for correctable errors",
+        "memory rows remapped for uncorrectable errors",
+        "retired memory pages",
+        "the cleanup after XID %s.",
+        "the row of the double-bit error beside it was recorded; its reset brings the new row.",
+        "the row of the error beside it could not be remapped.%s",
+        "there are no %s ports from %s",
+        "there is nothing to wait for before a first start",
+        "uncorrectable ECC errors",
+        "uncorrectable ECC errors over its life",
+        "with status %s",
+    }
+)
+"""Of which some are put together, and some are for logs alone."""
+
+
+def test_all_that_agents_say_is_known_to_the_pages() -> None:
+    known = with_places((*ALL, *refusals.SENTENCES, *DOCUMENTS))
+    found = spoken(AGENTS)
+    assert len(found) > 150
+    # Errors within a sentence have no full stop of their own.
+    missing = [one for one in found - AGENT_PARTS if not known & {one.strip(), f"{one}.", one.removeprefix("%s ")}]
+    assert sorted(missing) == [], "list them in dashboard/fault_sentences.py, agent_sentences.py or file_sentences.py"
+    assert found >= AGENT_PARTS
+    assert len(set(ALL)) == len(ALL)
+
+
+def test_every_error_code_of_the_catalogues_has_words() -> None:
+    rules = [*xid.CATALOGUE.values(), *xid.PAPER_CODES.values()]
+    assert {rule.meaning for rule in rules} | {"an error"} == set(fault_sentences.MEANINGS)
+    assert {rule.note for rule in rules} - {"", "0x1"} == set(fault_sentences.NOTES)
+    assert set(xid.Provenance) == set(labels.WHOSE_ANSWERS)
+
+
+_KIND: Final = re.compile(r'(?:_notice|_event)\((?:\w+, )?"(\w+)"|(?:EVICTED|DROPPED|CLIENTS|UNSEEN): Final = "(\w+)"')
+_SOURCE: Final = re.compile(r'source="(\w+)"')
+
+
+def test_kinds_and_sources_of_what_agents_notice_have_words() -> None:
+    text = "\n".join(
+        path.read_text()
+        for folder in ("agent", "discovery")
+        for path in sorted((ROOT / "gpupool" / folder).rglob("*.py"))
+    )
+    kinds = {one or other for one, other in _KIND.findall(text)}
+    assert len(kinds) > 10
+    assert kinds <= set(labels.EVENT_KINDS)
+    assert {*_SOURCE.findall(text)} <= set(labels.EVENT_SOURCES)
+
+
+@pytest.mark.django_db
+def test_error_codes_are_said_in_the_readers_language(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_sentences, "gettext", lambda text: f"≈{text}")
+    rules = operator.get("/console/healing/", {"q": "preemptive"}).content.decode()
+    assert "≈preemptive cleanup after an earlier error" in rules
+    assert "≈correlate with the XID before it" in rules
+    change = operator.get("/console/healing/rules/45/").content.decode()
+    assert "≈preemptive cleanup after an earlier error" in change
 
 
 EXITED: Final = "The engine exited with code 1 while loading."

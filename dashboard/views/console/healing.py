@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard import labels
 from dashboard.access import console_page, signed_in
+from dashboard.fault_sentences import fault_said, note_said
 from dashboard.filters import search_text
 from dashboard.refusals import add_refusal
 from dashboard.sheets import leave, posted, sheet
@@ -103,7 +104,7 @@ def rules(request: HttpRequest) -> HttpResponse:
     if facet.chosen:
         rows = [row for row in rows if row["own"] is (facet.chosen == "own")]
     if search:
-        rows = [row for row in rows if search in f"{row['rule'].code} {row['rule'].meaning} {row['answer']}".lower()]
+        rows = [row for row in rows if search in _sought(row)]
     return render(
         request,
         "console/healing.html",
@@ -230,11 +231,18 @@ def _row(found: Rule, overrides: "dict[int, Rule]") -> dict[str, Any]:
     known = CATALOGUE.get(found.code) or PAPER_CODES.get(found.code)
     return {
         "rule": found,
+        "meaning": fault_said(found.meaning),
+        "note": note_said(found.note),
         "own": found.code in overrides,
         "answer": labels.word("answer", found.verb),
         "does": labels.word("remedy", REMEDY_OF[found.verb]),
         "instead_of": labels.word("answer", known.verb) if found.code in overrides and known is not None else "",
     }
+
+
+def _sought(row: dict[str, Any]) -> str:
+    """What a search looks at: also the meaning in English, as other pages of the world have it."""
+    return f"{row['rule'].code} {row['rule'].meaning} {row['meaning']} {row['answer']}".lower()
 
 
 def _fixed(code: int) -> Verb | None:
