@@ -25,6 +25,7 @@ from core.tls import engine_context, outbound_context
 from gateway.authentication import MachineAuthentication
 from gateway.permissions import InferencePermission
 from gateway.relay.adopt import Adopter, ValkeyNotes
+from gateway.relay.breaker_board import BreakerBoard
 from gateway.relay.carrier import Carrier
 from gateway.relay.clients import ClientGuard, TooManyOfClient
 from gateway.relay.coalesce import Coalesce, Coalescer
@@ -223,6 +224,17 @@ class RelayRuntime:
             processes=env.relay_processes,
         )
         self._spawn(Housekeeping(balancer, self.upstream, sweep=self._settler.sweep).run())
+        if env.valkey_state_url:
+            board = BreakerBoard(
+                balancer,
+                self._ledger_client,
+                prefix=env.valkey_prefix,
+                process_id=uuid7(),
+                door=self._door,
+                clock=self._clock,
+                now=time.time,
+            )
+            self._spawn(board.run())
         self._responses = DatabaseResponseStore()
         self._spawn(self.conversations.run())
         retention = Retention(time.time, self.snapshot.response_retention_days)

@@ -43,6 +43,7 @@ _PLACES: Final[dict[Kind, tuple[str, str]]] = {
     Kind.INSTANCE_FAILED: ("console-instances", "?state=failed"),
     Kind.INSTANCE_UNKNOWN: ("console-instances", "?state=unknown"),
     Kind.INSTANCE_WAITS: ("console-instances", "?state=requested"),
+    Kind.BREAKER_OPEN: ("console-instances", "?state=ready"),
     Kind.DEVICE_FAILED: ("console-nodes", ""),
     Kind.DEVICE_ISOLATED: ("console-nodes", ""),
     Kind.BUDGET_SPENT: ("console-quotas", ""),
@@ -58,13 +59,16 @@ _PLACES_OF_ONE: Final[dict[Kind, str]] = {
     Kind.INSTANCE_FAILED: "console-instance",
     Kind.INSTANCE_UNKNOWN: "console-instance",
     Kind.INSTANCE_WAITS: "console-instance",
+    Kind.BREAKER_OPEN: "console-instance",
     Kind.DEVICE_FAILED: "console-node",
     Kind.DEVICE_ISOLATED: "console-node",
     Kind.APPROVAL_WAITS: "console-approval",
 }
 """Where it is seen to when it is one, by what the finding has as its target."""
 
-_BY_MODEL: Final = (Kind.REQUESTS_FAIL, Kind.INSTANCE_FAILED, Kind.INSTANCE_UNKNOWN, Kind.INSTANCE_WAITS)
+_BY_MODEL: Final = (
+    Kind.REQUESTS_FAIL, Kind.INSTANCE_FAILED, Kind.INSTANCE_UNKNOWN, Kind.INSTANCE_WAITS, Kind.BREAKER_OPEN,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,12 @@ def _sentence(finding: Finding) -> str:
         case Kind.INSTANCE_WAITS:
             text = ngettext(
                 "%(n)s instance waits for a place: %(names)s.", "%(n)s instances wait for a place: %(names)s.", count
+            )
+        case Kind.BREAKER_OPEN:
+            text = ngettext(
+                "Relays send %(n)s ready instance no requests, which fail there: %(names)s.",
+                "Relays send %(n)s ready instances no requests, which fail there: %(names)s.",
+                count,
             )
         case Kind.DEVICE_FAILED:
             text = ngettext("%(n)s device failed: %(names)s.", "%(n)s devices failed: %(names)s.", count)

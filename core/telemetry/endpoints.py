@@ -22,6 +22,11 @@ breaker_state = Gauge(
     ["instance"],
     multiprocess_mode="livemax",
 )
+breakers_opened = Counter(
+    "gatehouse_endpoint_breaker_opened",
+    "Breakers opened: a connection was refused; or half of the last attempts, or the trial, failed.",
+    ["why"],
+)
 retries = Counter("gatehouse_retries", "Further attempts at another endpoint, made or denied by the budget.", ["made"])
 lost_counts = Counter("gatehouse_active_requests_corrected", "Active requests that only the sweep found to be over.")
 upstream_requests = Counter(
@@ -39,6 +44,8 @@ class Totals:
 
     retries: int = 0
     retries_denied: int = 0
+    opened_refused: int = 0  # breakers
+    opened_failed: int = 0  # breakers
     lost_counts: int = 0
     opened: int = 0
     reused: int = 0
@@ -68,6 +75,8 @@ class EndpointMetrics:
         before, self._told = self._told, totals
         retries.labels("yes").inc(totals.retries - before.retries)
         retries.labels("no").inc(totals.retries_denied - before.retries_denied)
+        breakers_opened.labels("refused").inc(totals.opened_refused - before.opened_refused)
+        breakers_opened.labels("failed").inc(totals.opened_failed - before.opened_failed)
         lost_counts.inc(totals.lost_counts - before.lost_counts)
         upstream_requests.labels("opened").inc(totals.opened - before.opened)
         upstream_requests.labels("reused").inc(totals.reused - before.reused)

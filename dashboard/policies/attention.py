@@ -30,6 +30,7 @@ class Kind(StrEnum):
     INSTANCE_FAILED = "instance_failed"
     INSTANCE_UNKNOWN = "instance_unknown"
     INSTANCE_WAITS = "instance_waits"
+    BREAKER_OPEN = "breaker_open"
     DEVICE_FAILED = "device_failed"
     DEVICE_ISOLATED = "device_isolated"
     BUDGET_SPENT = "budget_spent"
@@ -59,6 +60,7 @@ _LEVELS: Final[Mapping[Kind, Level]] = {
     Kind.INSTANCE_FAILED: Level.NOW,
     Kind.INSTANCE_UNKNOWN: Level.SOON,
     Kind.INSTANCE_WAITS: Level.SOON,
+    Kind.BREAKER_OPEN: Level.SOON,
     Kind.DEVICE_FAILED: Level.NOW,
     Kind.DEVICE_ISOLATED: Level.SOON,
     Kind.BUDGET_SPENT: Level.SOON,

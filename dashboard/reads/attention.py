@@ -17,6 +17,7 @@ from dashboard.policies import health as health_policy
 from dashboard.policies.attention import Finding, Kind, Level, fails
 from dashboard.policies.health import PartState
 from dashboard.reads import health
+from dashboard.reads.breakers import read_left_alone
 from dashboard.reads.models import allowing_patterns, takes_requests
 from gateway.models import ObjectiveAlert, Silence
 from gateway.relay.limiting.layout import READY
@@ -53,6 +54,7 @@ FAILING_SPAN: Final = timedelta(minutes=5)
 _PLACED_WITHIN: Final = timedelta(minutes=1)
 """What has had no place for longer does not get one by itself soon."""
 
+_LEFT_ALONE: Final = timedelta(seconds=15)
 _LONGEST_LOAD: Final = timedelta(minutes=15)
 _COMING: Final = (InstanceState.PLACING, InstanceState.STAGING, InstanceState.LOADING, InstanceState.WARMING)
 
@@ -75,6 +77,7 @@ def find_all(now: datetime) -> list[Finding]:
             *_nodes(),
             *_devices(),
             *_instances(now),
+            *_breakers(now),
             *_engines(),
             *_alerts(now),
             *_budgets(now),
@@ -205,6 +208,22 @@ def _instances(now: datetime) -> Iterable[Finding]:
         names, total = list(dict.fromkeys(model for _pk, model in those)), totals.get(state, 0)
         target = _only([pk for pk, _model in those]) if total == 1 else ""
         yield Finding(kind=kind, count=total, names=names[:NAMED], target=target)
+
+
+def _breakers(now: datetime) -> Iterable[Finding]:
+    """Ready instances that a relay with requests for them leaves alone; not while they restart.
+
+    Where a trial has been due for a while, no request has come that could be one.
+    """
+    lately = now - _LEFT_ALONE
+    told = (one for one in read_left_alone() if one.since < lately)
+    those = {one.instance_id for one in told if one.trial_at is None or one.trial_at > lately}
+    rows = Instance.objects.filter(pk__in=those, state=InstanceState.READY).order_by("version__model__name", "pk")
+    found = list(rows.values_list("pk", "version__model__name")[:_MOST_ROWS]) if those else []
+    names = list(dict.fromkeys(model for _pk, model in found))
+    yield Finding(
+        kind=Kind.BREAKER_OPEN, count=len(found), names=names[:NAMED], target=_only([pk for pk, _model in found])
+    )
 
 
 def _engines() -> Iterable[Finding]:

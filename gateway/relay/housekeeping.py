@@ -38,6 +38,8 @@ class Housekeeping:
                 retries=balancer.counters.retries,
                 retries_denied=balancer.counters.retries_denied,
                 lost_counts=balancer.counters.lost_counts,
+                opened_refused=balancer.counters.opened_refused,
+                opened_failed=balancer.counters.opened_failed,
                 opened=counters.opened,
                 reused=counters.reused,
                 stale=counters.stale,

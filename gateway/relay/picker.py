@@ -47,6 +47,8 @@ class BalancerCounters:
 
     retries: int = 0
     retries_denied: int = 0  # by the process's budget
+    opened_refused: int = 0  # breakers, because a connection was refused
+    opened_failed: int = 0  # breakers, because half of the window, or a trial, failed
     lost_counts: int = 0  # attempts that nobody ended: found by the finaliser, which is the backstop of the count
 
 
@@ -99,6 +101,10 @@ class Balancer:
     def breaker(self, instance_id: UUID) -> Breaker:
         """What is known of that instance."""
         return self._breakers.get(instance_id) or Breaker()
+
+    def breakers(self) -> Mapping[UUID, Breaker]:
+        """What is known of the instances that failed lately."""
+        return dict(self._breakers)
 
     def breaker_states(self) -> Mapping[UUID, BreakerState]:
         """Of the instances that failed lately; all others are closed."""
@@ -203,6 +209,11 @@ class Balancer:
             if not self._snapshot.has_endpoint(instance_id):
                 return  # deleted meanwhile: nothing is remembered of it
         breaker = after_attempt(before or Breaker(), outcome, now=self._clock.monotonic(), trial=trial)
+        if breaker is not before and breaker.state is BreakerState.OPEN and breaker.open_seconds:
+            if breaker.refusals:
+                self.counters.opened_refused += 1
+            else:
+                self.counters.opened_failed += 1
         if breaker.unblemished:
             self._breakers.pop(instance_id, None)
         else:

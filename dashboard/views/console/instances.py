@@ -15,12 +15,13 @@ from dashboard import labels, selectors
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
 from dashboard.frames import instance_rows
+from dashboard.reads.breakers import read_left_alone
 from dashboard.reads.instances import list_instances, read_choices, read_instance
 from dashboard.refusals import said
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered, Words
 from dashboard.views.console.instance_actions import possible
-from gpupool.models import Instance, InstanceLog
+from gpupool.models import Instance, InstanceLog, InstanceState
 from gpupool.selectors import engine_address, is_made_up
 from gpupool.services.traces import ask_for_log
 from tenants.actor import user_actor
@@ -178,6 +179,7 @@ def _context(request: HttpRequest, instance_id: UUID) -> dict[str, object]:
         "instance": one,
         "verbs": possible(one) if may_operate else [],
         "may_operate": may_operate,
+        "left_alone": [] if one.state == InstanceState.STOPPED else read_left_alone(one.pk),
         **_head(),
     }
 

@@ -1,0 +1,131 @@
+"""Tells people which instances this process keeps requests away from, since when and why; beside the metrics.
+
+In Valkey, a word for each process, which is gone soon after the process is. It is written when it changes, and renewed
+while it says anything; no request waits for it.
+
+- `{prefix}breakers:{process}`: the word, JSON; expires after LAPSE_SECONDS.
+- `{prefix}breakers`, sorted set: process -> when it wrote, by its own clock. May name some that are gone.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Final, Literal
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from core.clock import Clock
+from gateway.policies.breaker import Breaker, BreakerState
+from gateway.relay.picker import Balancer
+from gateway.relay.valkey import ValkeyClient, ValkeyRefused, ValkeyUnavailable
+
+logger = structlog.get_logger(__name__)
+
+INDEX: Final = "breakers"
+EVERY_SECONDS: Final = 1.0
+RENEW_SECONDS: Final = 5.0
+LAPSE_SECONDS: Final = 15
+MOST_TOLD: Final = 200
+
+_FORGET_SECONDS: Final = 3600
+_CALL_DEADLINE_SECONDS: Final = 1.0
+
+
+class LeftAlone(msgspec.Struct, frozen=True):
+    """One instance; times in seconds since the epoch."""
+
+    instance_id: UUID
+    since: float  # the first time, however often it was tried since
+    why: Literal["refused", "failed"]  # connections to it are refused; or half of the last attempts there failed
+    trial_at: float | None  # from when on a request is sent as a trial; None: one is under way
+
+
+class Word(msgspec.Struct, frozen=True):
+    """What one process tells."""
+
+    process: str  # door, host and process id
+    left_alone: list[LeftAlone]
+
+
+class BreakerBoard:
+    """The word of one process; `process_id` is of this start of it alone, `now` in seconds since the epoch."""
+
+    def __init__(
+        self,
+        balancer: Balancer,
+        client: ValkeyClient,
+        *,
+        prefix: str,
+        process_id: UUID,
+        door: str,
+        clock: Clock,
+        now: Callable[[], float],
+    ) -> None:
+        self._balancer = balancer
+        self._client = client
+        self._index, self._name = prefix + INDEX, process_id.hex
+        self._key = f"{self._index}:{self._name}"
+        self._process = f"{door} {socket.gethostname()}:{os.getpid()}"
+        self._clock = clock
+        self._now = now
+        self._ahead = now() - clock.monotonic()
+        self._since: dict[UUID, float] = {}
+        self._told: list[LeftAlone] = []
+        self._told_at = clock.monotonic()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        complained = False
+        while True:
+            try:
+                await self.tell()
+                complained = False
+            except (ValkeyUnavailable, ValkeyRefused) as error:
+                if not complained:
+                    logger.warning("breakers_not_told", error=str(error))
+                complained = True
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def tell(self) -> None:
+        """Once, where there is something new to tell, or to renew. Raises ValkeyUnavailable or ValkeyRefused."""
+        left_alone, now = self._look(), self._clock.monotonic()
+        if left_alone == self._told and not (left_alone and now - self._told_at >= RENEW_SECONDS):
+            return
+        if left_alone:
+            word = msgspec.json.encode(Word(self._process, left_alone))
+            wall = int(self._now())
+            replies = await self._client.pipeline(
+                [
+                    ("SET", self._key, word, "EX", LAPSE_SECONDS),
+                    ("ZADD", self._index, wall, self._name),
+                    ("ZREMRANGEBYSCORE", self._index, "-inf", wall - _FORGET_SECONDS),
+                ],
+                deadline_seconds=_CALL_DEADLINE_SECONDS,
+            )
+        else:
+            replies = await self._client.pipeline(
+                [("DEL", self._key), ("ZREM", self._index, self._name)], deadline_seconds=_CALL_DEADLINE_SECONDS
+            )
+        for reply in replies:
+            if isinstance(reply, ValkeyRefused):
+                raise reply
+        self._told, self._told_at = left_alone, now
+
+    def _look(self) -> list[LeftAlone]:
+        """The longest left alone first."""
+        breakers = {key: one for key, one in self._balancer.breakers().items() if one.state is not BreakerState.CLOSED}
+        self._since = {key: self._since.get(key, one.opened_at + self._ahead) for key, one in breakers.items()}
+        told = [self._left_alone(key, one) for key, one in breakers.items()]
+        return sorted(told, key=lambda one: one.since)[:MOST_TOLD]
+
+    def _left_alone(self, instance_id: UUID, breaker: Breaker) -> LeftAlone:
+        open_until = breaker.opened_at + breaker.open_seconds + self._ahead
+        return LeftAlone(
+            instance_id,
+            since=self._since[instance_id],
+            why="refused" if breaker.refusals else "failed",
+            trial_at=open_until if breaker.state is BreakerState.OPEN else None,
+        )

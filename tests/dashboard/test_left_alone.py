@@ -1,0 +1,103 @@
+"""An instance that relays send nothing says so on its page, and on the overview: since when, why, until when."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+import redis
+from django.conf import settings
+from django.test import Client
+from django.utils import timezone
+
+from core.ids import uuid7
+from dashboard.reads.breakers import read_left_alone
+from gateway.policies.breaker import AttemptOutcome
+from gateway.relay.breaker_board import INDEX, BreakerBoard, LeftAlone, Word
+from gateway.relay.valkey import ValkeyClient
+from tests.dashboard.people import pool
+from tests.dashboard.tenancy_rows import text_of
+from tests.gateway.relay.test_picker import Pool
+
+pytestmark = pytest.mark.django_db
+NOW = timezone.now()
+
+
+def told(url: str, process: str, instance_id: UUID, **changes: Any) -> None:
+    """What a relay has written."""
+    since = changes.pop("since", NOW - timedelta(minutes=5)).timestamp()
+    trial = changes.pop("trial_at", timezone.now() + timedelta(seconds=20))
+    one = LeftAlone(instance_id, since, changes.pop("why", "refused"), None if trial is None else trial.timestamp())
+    write(url, process, msgspec.json.encode(Word(process, [one])))
+
+
+def write(url: str, process: str, text: bytes) -> None:
+    index = settings.GATEHOUSE.valkey_prefix + INDEX
+    with redis.Redis.from_url(url) as client:
+        client.set(f"{index}:{process}", text, ex=60)
+        client.zadd(index, {process: 1, "gone": 2})
+
+
+def lines(operator: Client) -> list[tuple[str, str, str]]:
+    found = operator.get("/console/overview/attention/").context["attention"]
+    return [(str(item.level), item.text, item.href) for item in found if item.kind == "breaker_open"]
+
+
+def test_an_instance_says_which_process_leaves_it_alone_since_when_and_why(operator: Client, valkey_url: str) -> None:
+    made = pool()
+    address = f"/console/instances/{made.instance.pk}/"
+    assert "left it alone" not in text_of(operator.get(address))
+    told(valkey_url, "relay a:1", made.instance.pk)
+    told(valkey_url, "relay b:2", made.instance.pk, why="failed", trial_at=None)
+    told(valkey_url, "relay c:3", UUID(int=1))
+    for page in (address, f"{address}live/"):
+        text = " ".join(text_of(operator.get(page)).split())
+        assert text.count("has left it alone since") == 2
+        assert "relay a:1 has left it alone since" in text
+        assert "connections to it are refused. From" in text
+        assert "half of its last requests there failed. One request is trying it now." in text
+    for n in range(6):
+        told(valkey_url, f"relay more:{n}", made.instance.pk)
+    assert "And so do 3 more processes." in text_of(operator.get(address))
+
+
+def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(operator: Client, valkey_url: str) -> None:
+    made = pool()
+    own = f"/console/instances/{made.instance.pk}/"
+    told(valkey_url, "relay a:1", made.instance.pk, since=timezone.now())
+    assert lines(operator) == []  # it may just be restarting
+    told(valkey_url, "relay a:1", made.instance.pk, trial_at=NOW - timedelta(minutes=4))
+    assert lines(operator) == []  # nobody has asked for it since
+    told(valkey_url, "relay a:1", made.instance.pk)
+    told(valkey_url, "relay b:2", made.instance.pk, trial_at=None)
+    said = "Relays send 1 ready instance no requests, which fail there: qwen3-8b."
+    assert lines(operator) == [("Soon", said, own)]
+    made.instance.state = "failed"
+    made.instance.save()
+    assert lines(operator) == []  # that it failed is a line of its own
+
+
+async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str) -> None:
+    relay, client = Pool(), ValkeyClient(valkey_url, deadline_seconds=1.0)
+    board = BreakerBoard(
+        relay.balancer, client, prefix=settings.GATEHOUSE.valkey_prefix, process_id=uuid7(), door="relay",
+        clock=relay.clock, now=lambda: NOW.timestamp(),
+    )  # fmt: skip
+    try:
+        endpoint = relay.add()
+        for outcome, why in ((AttemptOutcome.REFUSED_CONNECTION, ["refused"]), (AttemptOutcome.OK, [])):
+            relay.balancer.finished(endpoint, outcome, trial=relay.balancer.started(endpoint))
+            await board.tell()
+            assert [one.why for one in read_left_alone(endpoint.instance_id)] == why
+    finally:
+        await client.close()
+
+
+def test_words_that_cannot_be_read_hide_no_others(valkey_url: str) -> None:
+    one = UUID(int=3)
+    told(valkey_url, "relay a:1", one)
+    for n, text in enumerate((b"no json", b'{"process": 7}', b'{"process":"x","left_alone":[{"since":"soon"}]}')):
+        write(valkey_url, f"relay odd:{n}", text)
+    told(valkey_url, "relay far:1", one, since=NOW, why="refused", trial_at=NOW)
+    assert [found.process for found in read_left_alone(one)] == ["relay a:1", "relay far:1"]

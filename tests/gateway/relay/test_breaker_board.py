@@ -1,0 +1,122 @@
+"""What a process tells of instances that it leaves alone: which, since when, why; written only where it is news."""
+
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from gateway.policies.breaker import FAILURES_TO_OPEN, OPEN_SECONDS, AttemptOutcome
+from gateway.relay.breaker_board import LAPSE_SECONDS, RENEW_SECONDS, BreakerBoard, LeftAlone, Word
+from gateway.relay.plan import Endpoint
+from gateway.relay.valkey import ValkeyClient, ValkeyRefused
+from tests.gateway.relay.test_picker import Pool
+
+WALL = 1_760_000_000.0
+PROCESS = UUID(int=7)
+KEY = f"t:breakers:{PROCESS.hex}"
+
+
+class _Valkey:
+    def __init__(self) -> None:
+        self.sent: list[list[tuple[Any, ...]]] = []
+        self.refuses = False
+
+    async def pipeline(self, commands: list[tuple[Any, ...]], *, deadline_seconds: float) -> list[Any]:
+        self.sent.append(commands)
+        return [ValkeyRefused("OOM")] if self.refuses else [b"OK"] * len(commands)
+
+    def word(self) -> list[LeftAlone]:
+        """What was written last."""
+        command, key, text, *expires = self.sent[-1][0]
+        assert (command, key, expires) == ("SET", KEY, ["EX", LAPSE_SECONDS])
+        return msgspec.json.decode(text, type=Word).left_alone
+
+
+class _Told:
+    """A board over a pool whose clock runs from 0 while the wall's runs from WALL."""
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.clock, self.start = self.pool.clock, self.pool.clock.monotonic()
+        self.valkey = _Valkey()
+        self.board = BreakerBoard(
+            self.pool.balancer, cast(ValkeyClient, self.valkey), prefix="t:", process_id=PROCESS, door="relay",
+            clock=self.clock, now=lambda: WALL + self.clock.monotonic() - self.start,
+        )  # fmt: skip
+
+    def fail(self, endpoint: Endpoint, outcome: AttemptOutcome, times: int = 1) -> None:
+        for _ in range(times):
+            trial = self.pool.balancer.started(endpoint)
+            self.pool.balancer.finished(endpoint, outcome, trial=trial)
+
+
+@pytest.fixture
+def told() -> _Told:
+    return _Told()
+
+
+async def test_an_open_breaker_is_told_with_since_when_why_and_when_it_is_tried(told: _Told) -> None:
+    failing, refusing = told.pool.add(), told.pool.add()
+    await told.board.tell()
+    told.fail(failing, AttemptOutcome.FAILED, FAILURES_TO_OPEN - 1)
+    await told.board.tell()
+    assert told.valkey.sent == []
+    told.fail(failing, AttemptOutcome.FAILED)
+    told.clock.advance(3)
+    told.fail(refusing, AttemptOutcome.REFUSED_CONNECTION)
+    await told.board.tell()
+    assert told.valkey.word() == [
+        LeftAlone(failing.instance_id, WALL, "failed", WALL + OPEN_SECONDS),
+        LeftAlone(refusing.instance_id, WALL + 3, "refused", WALL + 5),
+    ]
+
+
+async def test_it_is_left_alone_since_the_first_time_until_a_trial_succeeds(told: _Told) -> None:
+    endpoint = told.pool.add()
+    told.fail(endpoint, AttemptOutcome.REFUSED_CONNECTION)
+    await told.board.tell()
+    told.clock.advance(2)
+    trial = told.pool.balancer.started(endpoint)
+    await told.board.tell()
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL, "refused", None)]
+    told.pool.balancer.finished(endpoint, AttemptOutcome.FAILED, trial=trial)
+    await told.board.tell()
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL, "failed", WALL + 2 + OPEN_SECONDS)]
+    told.clock.advance(OPEN_SECONDS)
+    told.fail(endpoint, AttemptOutcome.OK)
+    await told.board.tell()
+    assert told.valkey.sent[-1] == [("DEL", KEY), ("ZREM", "t:breakers", PROCESS.hex)]
+    counters = told.pool.balancer.counters
+    assert (counters.opened_refused, counters.opened_failed) == (1, 1)
+
+
+async def test_what_is_no_news_is_renewed_before_it_lapses_and_no_oftener(told: _Told) -> None:
+    told.fail(told.pool.add(), AttemptOutcome.REFUSED_CONNECTION)
+    for _ in range(int(3 * RENEW_SECONDS)):
+        await told.board.tell()
+        told.clock.advance(1)
+    assert len(told.valkey.sent) == 3
+    assert RENEW_SECONDS < LAPSE_SECONDS / 2
+
+
+async def test_what_valkey_did_not_take_is_told_again(told: _Told) -> None:
+    told.fail(told.pool.add(), AttemptOutcome.REFUSED_CONNECTION)
+    told.valkey.refuses = True
+    with pytest.raises(ValkeyRefused):
+        await told.board.tell()
+    told.valkey.refuses = False
+    await told.board.tell()
+    await told.board.tell()
+    assert len(told.valkey.sent) == 2
+
+
+def test_openings_are_counted_and_trials_that_say_nothing_are_not(told: _Told) -> None:
+    endpoint = told.pool.add()
+    told.fail(endpoint, AttemptOutcome.FAILED, FAILURES_TO_OPEN)
+    told.clock.advance(OPEN_SECONDS)
+    told.fail(endpoint, AttemptOutcome.NEUTRAL)
+    told.pool.balancer.finished(endpoint, AttemptOutcome.FAILED)  # sent before it opened
+    assert told.pool.balancer.counters.opened_failed == 1
+    told.fail(endpoint, AttemptOutcome.FAILED)
+    assert told.pool.balancer.counters.opened_failed == 2
