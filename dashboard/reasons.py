@@ -151,6 +151,17 @@ SENTENCES: Final = (
     _("It could not be sent."),
     _("It answered %(status)s."),
     _("It answered %(status)s; redirects are not followed."),
+    _("The name %(host)s was not resolved within %(seconds)s s."),
+    _("The name %(host)s cannot be resolved."),
+    _("The name %(host)s stands for an address inside this network."),
+    _("%(host)s did not answer within %(seconds)s s."),
+    _("%(host)s did not answer in HTTP."),
+    _("No connection to %(host)s: %(text)s."),
+    _("The connection to %(host)s broke: %(text)s."),
+    _("The answer is compressed, which was not asked for."),
+    _("The answer is larger than %(size)s bytes."),
+    _("The answer was cut off."),
+    _("A header has a line break in it."),
 )  # fmt: skip
 
 CLAUSES: Final = (

@@ -1,5 +1,6 @@
 """What a notice says, in English and in Simplified Chinese. Payloads are those that `raise_notice` is called with."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -57,7 +58,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "{window}{metric_name}预算已使用 {share}%",
-            "{scope}在截至 {period_end} 的周期内已使用 {used}，预算为 {amount}。"
+            "{scope} 在截至 {period_end} 的周期内已使用 {used}，预算为 {amount}。"
             "预算用尽后，请求将被拒绝，直至周期结束。",
         ),
     ),
@@ -69,7 +70,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "{window}{metric_name}预算已开始拒绝请求",
-            "{scope}已使用 {used}，预算为 {amount}。正在进行的请求已预留其余大部分，因此其他请求被拒绝。"
+            "{scope} 已使用 {used}，预算为 {amount}。正在进行的请求已预留其余大部分，因此其他请求被拒绝。"
             "周期于 {period_end} 结束。",
         ),
     ),
@@ -81,7 +82,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
         ),
         (
             "按当前速度，{window}{metric_name}预算将于 {reached_on} 用尽",
-            "{scope}目前已使用 {used}，预算为 {amount}。按当前速度，到周期结束（{period_end}）时预计达到 {expected}，"
+            "{scope} 目前已使用 {used}，预算为 {amount}。按当前速度，到周期结束（{period_end}）时预计达到 {expected}，"
             "预算将于 {reached_on} 用尽。",
         ),
     ),
@@ -142,7 +143,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
             "The webhook to {host} was disabled",
             "Nothing could be delivered to {host}: {reason} Repair it, then enable it again.",
         ),
-        ("发往 {host} 的 Webhook 已被停用", "无法投递到 {host}:{reason} 请修复后重新启用。"),
+        ("发往 {host} 的 Webhook 已被停用", "无法投递到 {host}：{reason_said}请修复后重新启用。"),
     ),
     NoticeKind.OBJECTIVE_BURNING: (
         (
@@ -153,7 +154,7 @@ _TEXTS: Final[Mapping[NoticeKind, tuple[tuple[str, str], tuple[str, str]]]] = {
             "acknowledge the alert, or it is told again.",
         ),
         (
-            "{severity_name}:{name} 的错误预算正以 {long_burn} 倍速率消耗",
+            "{severity_name}：{name} 的错误预算正以 {long_burn} 倍速率消耗",
             "目标 {name} 在过去 {long_window} 内以允许速率的 {long_burn} 倍消耗错误预算，在过去 {short_window} 内为 "
             "{short_burn} 倍；两者均超过 {burn_threshold} 倍时触发{severity_name}。{window_days} 天预算还剩 "
             "{remaining_percent}。请查看该目标的页面并确认告警，否则将再次通知。",
@@ -222,7 +223,9 @@ def amount_text(metric: str, amount: int, currency: str = "", *, chinese: bool =
 def _words(payload: Mapping[str, Any], chinese: bool) -> _Words:
     words = _Words((name, str(value)) for name, value in payload.items())
     metric, currency = str(payload.get("metric", "")), str(payload.get("currency", ""))
-    words["metric_name"] = _METRICS.get(metric, (metric, metric))[chinese]
+    name_of_metric = _METRICS.get(metric, (metric, metric))[chinese]
+    words["metric_name"] = _beside_chinese(name_of_metric) if chinese else name_of_metric
+    words["reason_said"] = _reason_in_chinese(str(payload.get("reason", "…")))
     for name in ("amount", "used", "expected", "boost_amount"):
         value = payload.get(name)
         if isinstance(value, int):
@@ -262,6 +265,26 @@ def _objective_words(payload: Mapping[str, Any], chinese: bool) -> dict[str, str
         "over_because": over,
         "budget_left": "" if ended_by else told,
     }
+
+
+def _beside_chinese(word: str) -> str:
+    """With a space where a Latin letter would stand beside a Chinese character."""
+    return f"{' ' * word[:1].isascii()}{word}{' ' * word[-1:].isascii()}"
+
+
+_ANSWERED: Final = re.compile(r"It answered (\d+)(; redirects are not followed)?\.")
+_EVERY_ATTEMPT: Final = re.compile(r"Every attempt failed for (\d+) days, the last with: (.*)", re.DOTALL)
+
+
+def _reason_in_chinese(reason: str) -> str:
+    """Why a webhook was disabled (tenants.services.deliveries); what is not known stays as it was said."""
+    if reason == "It answered 410: nobody is there any more.":
+        return "对方应答 410：该地址已不再使用。"
+    if found := _EVERY_ATTEMPT.fullmatch(reason):
+        return f"连续 {found[1]} 天每次尝试都失败，最后一次：{_reason_in_chinese(found[2])}"
+    if found := _ANSWERED.fullmatch(reason):
+        return f"对方应答 {found[1]}{'；不跟随重定向' if found[2] else ''}。"
+    return "无法发送。" if reason == "It could not be sent." else f"{reason} "
 
 
 def _moment_text(iso: str, zone: str) -> str:

@@ -19,6 +19,7 @@ from core.sealing import seal, unseal
 from tenants.actor import Actor, user_actor
 from tenants.digests import digest_secret
 from tenants.models import Invitation, Membership, Tenant, TenantRole, User
+from tenants.policies.invitation_texts import invitation_text
 from tenants.policies.roles import Standing, highest
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
@@ -49,18 +50,24 @@ def invitation_link(secret: str) -> str:
 
 def mail_invitation(invitation_id: UUID, sealed_link: str) -> bool:
     """Send the link to whom it is for, unless it was withdrawn since; whether it was sent. Raises as `send_mail`."""
-    invitation = Invitation.objects.select_related("tenant").get(pk=invitation_id)
+    invitation = Invitation.objects.select_related("tenant", "invited_by").get(pk=invitation_id)
     if invitation.state(timezone.now()) != "open":
         return False
-    body = (
-        f"You are invited to become a member of {invitation.tenant.name}, as {invitation.role}.\n\n"
-        f"{unseal(sealed_link, MAIL_PURPOSE)}\n\n"
-        f"The link works once, until {invitation.expires_at:%Y-%m-%d %H:%M} UTC. "
-        "If you expected no invitation, do nothing.\n"
+    text = invitation_text(
+        tenant=invitation.tenant.name,
+        role=invitation.role,
+        link=unseal(sealed_link, MAIL_PURPOSE),
+        expires_at=invitation.expires_at,
+        language=_language(invitation),
     )
-    subject = f"Invitation to {invitation.tenant.name} on Gatehouse"
-    send_mail(Mail(to=invitation.email, subject=subject, body=body, id=invitation.pk))
+    send_mail(Mail(to=invitation.email, subject=text.subject, body=text.body, id=invitation.pk))
     return True
+
+
+def _language(invitation: Invitation) -> str:
+    """Their own, where they have an account already; else that of who invites them."""
+    person = User.objects.filter(email=invitation.email.lower()).first() or invitation.invited_by
+    return "" if person is None else person.language
 
 
 @transaction.atomic

@@ -221,6 +221,7 @@ def test_a_decision_of_healing_is_said_with_the_remedys_name(monkeypatch: pytest
 
 
 AGENTS: Final = (
+    "core/outbound.py",
     "gpupool/agent/actions.py",
     "gpupool/agent/artefacts.py",
     "gpupool/agent/device_memory.py",
@@ -257,10 +258,11 @@ AGENTS: Final = (
     "gpupool/weights/safetensors.py",
     "gpupool/weights/verify.py",
 )
-"""What comes to pages as reasons, outcomes and events: of agents, of healing's findings, of files and trainings."""
+"""What comes to pages as reasons, outcomes and events: of agents, of findings, of files, trainings and deliveries."""
 
 AGENT_PARTS: Final = frozenset(
     {
+        "%s %s HTTP/1.1\r\n",
         "%s %s of its processes were asked to give memory back.",
         "%s %s, %s before.",
         "%s does not become %s",
@@ -406,9 +408,12 @@ def test_pages_say_reasons_in_the_readers_language(operator: Client, monkeypatch
     made.version.memory_bytes = 200 << 30
     made.version.save()
     monkeypatch.setattr(reasons, "gettext", lambda text: f"≈{text}")
+    monkeypatch.setattr(refusals, "gettext", lambda text: f"≈{text}")
     for address in ("/console/instances/", f"/console/instances/{made.instance.pk}/", "/console/routing/"):
         assert "≈Its node is in maintenance." in operator.get(address).content.decode(), address
-    assert "≈m v2 was never ready" in operator.get(f"/console/versions/{made.version.pk}/").content.decode()
+    version = operator.get(f"/console/versions/{made.version.pk}/").content.decode()
+    assert "≈m v2 was never ready" in version
+    assert "≈It cannot be estimated here" in version
     fit = operator.get(f"/console/fit/?version={made.version.pk}").content.decode()
     for number, decided in enumerate((True, False)):
         DeviceEvent.objects.create(

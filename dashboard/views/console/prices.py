@@ -19,7 +19,7 @@ from dashboard.access import console_page
 from dashboard.console_forms import PriceForm
 from dashboard.console_rights import allowed, require
 from dashboard.filters import search_text
-from dashboard.refusals import add_refusal
+from dashboard.refusals import add_refusal, said
 from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
@@ -178,7 +178,7 @@ def create(request: HttpRequest) -> HttpResponse:
             except InvalidInput as error:
                 add_refusal(form, error)
             except Conflict as error:
-                form.add_error("effective_from", str(error))
+                form.add_error("effective_from", said(str(error)))
             else:
                 messages.success(request, _("The price is in the book."))
                 return leave(request, "console-prices")

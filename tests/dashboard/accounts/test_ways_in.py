@@ -141,6 +141,39 @@ def test_an_invitation_is_mailed_where_there_is_a_mail_server(
     assert mail_invitation(*arguments) is False
 
 
+@pytest.mark.parametrize(
+    ("inviter", "invited", "subject"),
+    [
+        ("zh-hans", None, "邀请您加入 Gatehouse 上的 Acme"),
+        ("zh-hans", "en", "Invitation to Acme on Gatehouse"),
+        ("", "zh-hans", "邀请您加入 Gatehouse 上的 Acme"),
+        ("", None, "Invitation to Acme on Gatehouse"),
+    ],
+)
+def test_an_invitation_is_mailed_in_the_language_of_whom_it_is_for_or_who_sends_it(
+    acme: Tenant,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+    inviter: str,
+    invited: str | None,
+    subject: str,
+) -> None:
+    sent: list[list[str]] = []
+    monkeypatch.setattr(current_app, "send_task", lambda name, arguments: sent.append(arguments))
+    settings.GATEHOUSE = replace(settings.GATEHOUSE, smtp_url="smtp://mail.example")
+    if invited is not None:
+        person("neo")
+        User.objects.filter(email="neo@example.com").update(language=invited)
+    with django_capture_on_commit_callbacks(execute=True):
+        path = invite(acme)
+    Invitation.objects.update(invited_by=User.objects.get(email="ada@example.com"))
+    User.objects.filter(email="ada@example.com").update(language=inviter)
+    assert mail_invitation(*sent[0]) is True
+    assert mail.outbox[0].subject == subject
+    assert path in mail.outbox[0].body
+
+
 def test_members_page_offers_what_a_role_allows(client: Client, acme: Tenant) -> None:
     vic = person("vic")
     services.add_member(acme, vic, role=TenantRole.VIEWER, actor=SYSTEM)

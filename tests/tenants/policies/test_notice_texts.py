@@ -1,8 +1,9 @@
-"""Amounts as notices say them."""
+"""Notices as people read them: amounts, and sentences in Chinese."""
 
 import pytest
 
-from tenants.policies.notice_texts import amount_text
+from tenants.policies.notice_texts import amount_text, notice_text
+from tenants.policies.notices import NoticeKind
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,28 @@ from tenants.policies.notice_texts import amount_text
 )
 def test_money_is_said_exactly_to_the_cent_and_less_than_one_in_full(metric: str, amount: int, said: str) -> None:
     assert amount_text(metric, amount, "EUR" if metric == "money" else "") == said
+
+
+def test_chinese_words_have_full_marks_and_spaces_beside_latin_ones() -> None:
+    payload = {"metric": "tokens", "window": "month", "share": 50}
+    assert notice_text(NoticeKind.BUDGET_SHARE, payload, "zh-hans").subject == "每月 token 预算已使用 50%"
+    assert notice_text(NoticeKind.BUDGET_SHARE, payload | {"metric": "money"}, "zh-hans").subject.startswith("每月费用")
+    burning = {"severity": "page", "name": "A", "long_burn": 14}
+    assert notice_text(NoticeKind.OBJECTIVE_BURNING, burning, "zh-hans").subject.startswith("紧急告警：A 的")
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("It answered 410: nobody is there any more.", "对方应答 410：该地址已不再使用。请修复后重新启用。"),
+        (
+            "Every attempt failed for 5 days, the last with: It answered 500.",
+            "连续 5 天每次尝试都失败，最后一次：对方应答 500。请修复后重新启用。",
+        ),
+        ("No connection to h: refused.", "No connection to h: refused. 请修复后重新启用。"),
+    ],
+)
+def test_why_a_webhook_was_disabled_is_said_in_chinese_too(reason: str, said: str) -> None:
+    payload = {"host": "example.com", "reason": reason}
+    body = notice_text(NoticeKind.WEBHOOK_DISABLED, payload, "zh-hans").body
+    assert body == f"无法投递到 example.com：{said}"
