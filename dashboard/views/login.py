@@ -10,6 +10,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 
 from dashboard.access import signed_in
 from dashboard.accounts.log_in import log_in
@@ -33,7 +34,7 @@ class LoginView(views.LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         providers = [
-            (provider.name, provider.get_login_url(self.request, next=self.get_redirect_url() or "/"))
+            (_called(provider.name), provider.get_login_url(self.request, next=self.get_redirect_url() or "/"))
             for provider in get_adapter().list_providers(self.request)
         ]
         return {**super().get_context_data(**kwargs), "providers": providers}
@@ -44,6 +45,11 @@ class LoginView(views.LoginView):
             response.status_code = 429
             response["Retry-After"] = str(PAUSE_SECONDS)
         return response
+
+
+def _called(name: str) -> str:
+    """A provider by its name, or by what one without a name is called (GATEHOUSE_OIDC_NAME)."""
+    return gettext("single sign-on") if name == "single sign-on" else name
 
 
 def backoffice(request: HttpRequest) -> HttpResponseBase:

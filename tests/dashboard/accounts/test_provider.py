@@ -63,6 +63,15 @@ def test_the_log_in_page_offers_the_provider(client: Client, provider: OidcProvi
     assert provider.client_secret not in page
 
 
+def test_a_provider_without_a_name_is_called_in_the_readers_language(
+    client: Client, provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unnamed = {key: value for key, value in environ(provider.issuer).items() if key != "GATEHOUSE_OIDC_NAME"}
+    settings.SOCIALACCOUNT_PROVIDERS = log_in_settings(read(Environment, unnamed))["SOCIALACCOUNT_PROVIDERS"]
+    monkeypatch.setattr("dashboard.views.login.gettext", lambda text: f"≈{text}")
+    assert "Log in with ≈single sign-on" in client.get("/login/").content.decode()
+
+
 def test_without_a_provider_there_is_no_button_and_no_address(client: Client) -> None:
     assert "/oidc/" not in client.get("/login/").content.decode()
     assert client.get("/oidc/sso/login/").status_code == 404
