@@ -13,6 +13,12 @@ def search_text(request: HttpRequest) -> str:
     return request.GET.get("q", "").replace("\x00", "").strip()[:SEARCH_LENGTH]
 
 
+def page_number(request: HttpRequest) -> int:
+    """The page in `?page=`, from 1; whether there are so many is the list's to say."""
+    text = request.GET.get("page", "")
+    return max(1, int(text)) if text.isascii() and text.isdecimal() and len(text) < 7 else 1
+
+
 def row_before(request: HttpRequest) -> UUID | None:
     """The row in `?before=`, older than which a page begins; None for the newest page."""
     try:

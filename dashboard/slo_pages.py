@@ -84,9 +84,12 @@ class SilenceRow:
 
 
 def board_context(
-    request: HttpRequest, objectives: Sequence[Objective], chosen_id: UUID | None, place: Place, *, manages: bool
+    request: HttpRequest, listed: Listed, chosen_id: UUID | None, place: Place, *, manages: bool
 ) -> dict[str, Any]:
-    """Raises Http404 where the chosen one is none of them."""
+    """Raises Http404 where the chosen one is none of them.
+
+    One that is on another page of the list stands on the first, too: there addresses of one lead, as notices have them.
+    """
     now = timezone.now()
     span = read_range(
         request,
@@ -96,9 +99,10 @@ def board_context(
         default=DEFAULT_SPAN,
         longest=LONGEST_SPAN,
     )
-    board = read_board(objectives, now=now)
-    words = search_text(request).lower()
-    shown = [row for row in board.rows if _matches(row, words)]
+    board = read_board([*listed.objectives, *([listed.apart] if listed.apart else [])], now=now)
+    words = search_text(request)
+    hidden = listed.apart if words or listed.page > 1 else None
+    shown = [row for row in board.rows if row.objective != hidden]
     chosen = _chosen(board.rows, shown, chosen_id)
     query = f"?{request.GET.urlencode()}" if request.GET else ""
     shown_span = (
@@ -109,8 +113,9 @@ def board_context(
     context: dict[str, Any] = {
         "board": board,
         "rows": [(row, place.url("objective", row.objective.pk) + query) for row in shown],
-        "search": search_text(request),
-        "total": len(board.rows),
+        "search": words,
+        "listed": listed,
+        "total": listed.found,
         "clear_url": place.url(),
         "detail": detail,
         "charts_until": shown_span.until if shown_span.cut else None,
@@ -130,11 +135,11 @@ def board_context(
 
 
 def listed_context(request: HttpRequest, listed: Listed, place: Place) -> dict[str, Any]:
-    """Whose objectives the console lists, and how many of them there are."""
+    """Whose objectives the console lists."""
 
     def address(of: str) -> str:
         kept = request.GET.copy()
-        for name in ("q", "of"):
+        for name in ("q", "of", "page"):
             kept.pop(name, None)
         if of:
             kept["of"] = of
@@ -145,16 +150,9 @@ def listed_context(request: HttpRequest, listed: Listed, place: Place) -> dict[s
     return {
         "tabs": tabs if listed.some_of_tenants else [],
         "of": TENANTS if listed.of_tenants else "",
-        "total": listed.found,
-        "cut": len(listed.objectives) if listed.cut else 0,
+        "cut": listed.cut,
         "clear_url": address(TENANTS if listed.of_tenants else ""),
     }
-
-
-def _matches(row: Row, words: str) -> bool:
-    one = row.objective
-    said = f"{one.name} {one.model} {one.kind} {one.tenant.slug if one.tenant else ''} {one.tier}".lower()
-    return words in said
 
 
 def _chosen(rows: Sequence[Row], shown: Sequence[Row], chosen_id: UUID | None) -> Row | None:

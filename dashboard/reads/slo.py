@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 
 from dashboard import slo_words
 from dashboard.charts import slo as charts
+from dashboard.reads.slo_list import STATES
 from gateway.models import Objective, ObjectiveAlert, Silence
 from gateway.policies.slo import MINUTE, PAIRS, can_fire, most_burn
 from gateway.policies.slo_alerts import AlertState
@@ -34,7 +35,7 @@ LITTLE_LEFT: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One objective of the list. `state`: page, ticket, spent, good, silent (no traffic), counting, off."""
+    """One objective of the list. `state`: one of STATES; silent: no traffic."""
 
     objective: Objective
     standing: Standing
@@ -110,9 +111,8 @@ class Row:
     @property
     def order(self) -> tuple[int, float]:
         """What needs a look first."""
-        rank = ("page", "spent", "ticket", "good", "counting", "silent", "off").index(self.state)
         remaining = self.standing.budget.remaining
-        return rank, 1.0 if remaining is None else remaining
+        return STATES.index(self.state), 1.0 if remaining is None else remaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,20 +262,17 @@ class Detail:
 @dataclass(frozen=True, slots=True)
 class Board:
     rows: Sequence[Row]
-    paging: int
-    tickets: int
     as_of: datetime
 
 
-def read_board(objectives: Sequence[Objective], *, now: datetime) -> Board:
-    """Five queries. Worst first."""
-    standings = slo.read_standings(objectives, now=now)
+def read_board(objectives: Sequence[Objective], *, now: datetime, sparks: bool = True) -> Board:
+    """Five queries; four without `sparks`. Worst first."""
+    standings = slo.read_standings(objectives, now=now, sparks=sparks)
     alerts = slo.open_alerts(objectives)
     silences = list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now))
     rows = [Row(one, standings[one.pk], alerts.get(one.pk, []), is_silenced(one, silences)) for one in objectives]
     rows.sort(key=lambda row: row.order)
-    states = [row.state for row in rows]
-    return Board(rows, states.count("page"), states.count("ticket"), slo.as_of(now))
+    return Board(rows, slo.as_of(now))
 
 
 def read_detail(row: Row, span: charts.Span, *, now: datetime) -> Detail:

@@ -31,6 +31,8 @@ class Objective(TimeOrderedModel):
     preset = models.CharField(max_length=40, blank=True)  # of a tier's own objectives: tier:kind
     tallied_at = models.DateTimeField(null=True, blank=True, editable=False)  # null: its window is not counted yet
     count_failed_at = models.DateTimeField(null=True, blank=True, editable=False)  # its window took too long then
+    # A share of its budget, as the last look found it. Lists sort by it: what is left now is a sum of a whole window.
+    budget_remaining = models.FloatField(null=True, blank=True, editable=False)
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from gateway.models import Objective, ObjectiveAlert, ObjectiveHour, ObjectiveMinute, Silence
 from gateway.policies.slo import (
@@ -98,12 +98,6 @@ def asked_models(tenant: Tenant | None, *, now: datetime) -> list[str]:
     return list(lately.order_by("model").values_list("model", flat=True).distinct()[:MOST_MODELS])
 
 
-def alerting_first(objectives: "QuerySet[Objective]") -> "QuerySet[Objective]":
-    """Those with an open alert before the others, each newest first."""
-    opened = ObjectiveAlert.objects.filter(objective=OuterRef("pk")).exclude(state=AlertState.RESOLVED.value)
-    return objectives.order_by(Exists(opened).desc(), "-pk")
-
-
 def in_turn(new: "QuerySet[Objective]") -> "QuerySet[Objective]":
     """New ones in the order in which they are counted: those that took too long before after all others."""
     return new.order_by(F("count_failed_at").asc(nulls_first=True), "pk")
@@ -159,21 +153,36 @@ def open_alerts(objectives: Sequence[Objective]) -> dict[UUID, list[ObjectiveAle
     return found
 
 
+# Both sum inside of a LATERAL: so each objective's own rows are read by its index. Joined, everybody's would be read.
 _HOURS: Final = """
-SELECT h.objective_id, min(h.hour) FILTER (WHERE h.hour >= o.since AND h.total > 0),
-       coalesce(sum(h.total) FILTER (WHERE h.hour >= o.since), 0),
-       coalesce(sum(h.good) FILTER (WHERE h.hour >= o.since), 0),
-       coalesce(sum(h.total) FILTER (WHERE h.hour >= %(three_days)s), 0),
-       coalesce(sum(h.good) FILTER (WHERE h.hour >= %(three_days)s), 0)
+SELECT o.id, s.*
   FROM unnest(%(ids)s::uuid[], %(sinces)s::timestamptz[]) AS o(id, since)
-  JOIN gateway_objectivehour h ON h.objective_id = o.id AND h.hour < %(this_hour)s
-   AND h.hour >= least(o.since, %(three_days)s)
- GROUP BY 1
+ CROSS JOIN LATERAL (
+       SELECT min(h.hour) FILTER (WHERE h.hour >= o.since AND h.total > 0),
+              coalesce(sum(h.total) FILTER (WHERE h.hour >= o.since), 0),
+              coalesce(sum(h.good) FILTER (WHERE h.hour >= o.since), 0),
+              coalesce(sum(h.total) FILTER (WHERE h.hour >= %(three_days)s), 0),
+              coalesce(sum(h.good) FILTER (WHERE h.hour >= %(three_days)s), 0)
+         FROM gateway_objectivehour h
+        WHERE h.objective_id = o.id AND h.hour < %(this_hour)s AND h.hour >= least(o.since, %(three_days)s)
+       ) AS s
+"""
+_MINUTES: Final = """
+SELECT o.id, s.*
+  FROM unnest(%s::uuid[]) AS o(id)
+ CROSS JOIN LATERAL (
+       SELECT min(minute) FILTER (WHERE minute >= %s AND total > 0), {columns}
+         FROM (SELECT minute, total, good FROM gateway_objectiveminute
+                WHERE objective_id = o.id AND minute >= %s AND minute < %s
+                UNION ALL
+               SELECT minute, total, good FROM gateway_objectiveminute
+                WHERE objective_id = o.id AND minute >= %s AND minute < %s) AS m
+       ) AS s
 """
 
 
-def read_standings(objectives: Sequence[Objective], *, now: datetime) -> dict[UUID, Standing]:
-    """Of each objective. Three queries, however many there are."""
+def read_standings(objectives: Sequence[Objective], *, now: datetime, sparks: bool = True) -> dict[UUID, Standing]:
+    """Of each objective. Three queries, however many there are; one less without `sparks`, whose rows are the most."""
     if not objectives:
         return {}
     end = as_of(now)
@@ -193,10 +202,10 @@ def read_standings(objectives: Sequence[Objective], *, now: datetime) -> dict[UU
         for pk, began, total, good, late_total, late_good in cursor.fetchall():
             days[pk] = (began, Counted(int(total), int(good)), Counted(int(late_total), int(late_good)))
     short = _minutes(ids, end, this_hour=this_hour, edge=edge, first_hour=first_hour)
-    sparks = _sparks(objectives, this_hour)
+    drawn = _sparks(objectives, this_hour) if sparks else {}
     return {
         one.pk: _standing(
-            one, end, sinces[one.pk], days.get(one.pk), short.get(one.pk), sparks.get(one.pk, [None] * SPARK_HOURS)
+            one, end, sinces[one.pk], days.get(one.pk), short.get(one.pk), drawn.get(one.pk, [None] * SPARK_HOURS)
         )
         for one in objectives
     }
@@ -223,10 +232,8 @@ def _minutes(
     values = [moment for start in starts for _ in range(2) for moment in start]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT objective_id, min(minute) FILTER (WHERE minute >= %s AND total > 0), {columns} "  # noqa: S608  # ours
-            "FROM gateway_objectiveminute WHERE objective_id = ANY(%s::uuid[]) "
-            "AND ((minute >= %s AND minute < %s) OR (minute >= %s AND minute < %s)) GROUP BY 1",
-            [this_hour, *values, list(ids), end - timedelta(seconds=_SIX_HOURS), end, edge, first_hour],
+            _MINUTES.format(columns=columns),
+            [list(ids), this_hour, *values, end - timedelta(seconds=_SIX_HOURS), end, edge, first_hour],
         )
         return {
             row[0]: (row[1], [Counted(int(row[at]), int(row[at + 1])) for at in range(2, len(row), 2)])

@@ -4,7 +4,7 @@ Who is told: of an objective of the platform's those who operate it, and the ten
 that a tenant set up for itself that tenant alone. Each telling has a key of its own: looking twice tells once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -85,7 +85,8 @@ def _evaluate(ids: Sequence[UUID], *, lock: int, now: datetime) -> int | None:
             return None
     tally_objectives(now=now, among=ids)
     objectives = list(Objective.objects.filter(pk__in=ids, enabled=True).select_related("tenant"))
-    standings = read_standings(objectives, now=now)
+    standings = read_standings(objectives, now=now, sparks=False)
+    _keep_remaining(objectives, standings)
     opened = ObjectiveAlert.objects.select_for_update(of=("self",)).filter(objective__in=objectives)
     known = {(alert.objective_id, alert.pair): alert for alert in opened.exclude(state=AlertState.RESOLVED.value)}
     silences = list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now))
@@ -97,6 +98,18 @@ def _evaluate(ids: Sequence[UUID], *, lock: int, now: datetime) -> int | None:
             alert = known.get((objective.pk, pair.pair.name))
             told += _look(objective, standing, pair, alert, silenced=silenced, now=now)
     return told
+
+
+def _keep_remaining(objectives: Sequence[Objective], standings: Mapping[UUID, Standing]) -> None:
+    """What lists are sorted by; the rows are locked since they were counted. Most have changed by less than is said."""
+    changed = []
+    for one in objectives:
+        left = standings[one.pk].budget.remaining
+        left = None if left is None else round(left, 4)
+        if left != one.budget_remaining:
+            one.budget_remaining = left
+            changed.append(one)
+    Objective.objects.bulk_update(changed, ["budget_remaining"])
 
 
 def is_silenced(objective: Objective, silences: Sequence[Silence]) -> bool:

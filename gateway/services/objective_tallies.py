@@ -149,7 +149,7 @@ def forget_tallies(objective: Objective) -> None:
     """What it counts is another thing now: its window is counted anew at the next look. In the caller's transaction."""
     objective.minutes.all().delete()
     objective.hours.all().delete()
-    objective.tallied_at = objective.count_failed_at = None
+    objective.tallied_at = objective.count_failed_at = objective.budget_remaining = None
 
 
 def _pieces(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:

@@ -27,10 +27,10 @@ class SloFeed:
         return viewer.may_view(Object.OBJECTIVE, tenant=slug)
 
     def read(self, scope: str, *, now: datetime) -> object:
-        """Seven queries, however many objectives there are. Raises Gone where there is no such tenant."""
+        """Six queries, however many objectives there are. Raises Gone where there is no such tenant."""
         tenant = tenant_or_all(scope)
         objectives = list_objectives(tenant)
-        board = read_board(list(objectives if tenant else objectives.filter(tenants_own=False)), now=now)
+        board = read_board(list(objectives if tenant else objectives.filter(tenants_own=False)), now=now, sparks=False)
         return {
             "as_of": board.as_of.timestamp(),
             "objectives": [

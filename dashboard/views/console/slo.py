@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.access import console_page
 from dashboard.console_rights import allowed, require
-from dashboard.filters import search_text
+from dashboard.filters import page_number, search_text
 from dashboard.reads.slo import versions_of
 from dashboard.reads.slo_list import read_listed
 from dashboard.refusals import said, tried
@@ -40,9 +40,12 @@ def page(request: HttpRequest, objective_id: UUID | None = None) -> HttpResponse
     """The platform's objectives or those that tenants set up themselves, the worst first, and one of them whole."""
     manages = allowed(request, Action.CHANGE, Object.OBJECTIVE)
     listed = read_listed(
-        of_tenants=request.GET.get("of") == TENANTS, words=search_text(request), chosen_id=objective_id
+        of_tenants=request.GET.get("of") == TENANTS,
+        words=search_text(request),
+        chosen_id=objective_id,
+        page=page_number(request),
     )
-    context = board_context(request, listed.objectives, objective_id, HERE, manages=manages)
+    context = board_context(request, listed, objective_id, HERE, manages=manages)
     context |= listed_context(request, listed, HERE)
     with timezone.override(context["range"].zone):
         return render(request, "console/slo.html", context)

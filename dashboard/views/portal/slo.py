@@ -10,6 +10,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from dashboard.access import PortalAccess, portal_page
+from dashboard.filters import page_number, search_text
+from dashboard.reads.slo_list import read_listed_of
 from dashboard.refusals import said, tried
 from dashboard.sheets import leave, posted, sheet
 from dashboard.slo_forms import SERVICE_FIELDS, ObjectiveForm, SilenceForm
@@ -28,7 +30,10 @@ from tenants.services.errors import Conflict
 def page(request: HttpRequest, access: PortalAccess, objective_id: UUID | None = None) -> HttpResponse:
     access.require(Action.VIEW, Object.OBJECTIVE)
     place, manages = Place(access.tenant), access.may(Action.CHANGE, Object.OBJECTIVE)
-    context = board_context(request, list(list_objectives(access.tenant)), objective_id, place, manages=manages)
+    listed = read_listed_of(
+        access.tenant, words=search_text(request), chosen_id=objective_id, page=page_number(request)
+    )
+    context = board_context(request, listed, objective_id, place, manages=manages)
     with timezone.override(context["range"].zone):
         return render(request, "portal/slo.html", {**context, "access": access})
 
