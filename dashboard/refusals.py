@@ -245,6 +245,8 @@ SENTENCES: Final = (
     _("The worker that wrote it ended before it was done. Ask for it again."),
 )  # fmt: skip
 
+_AMONG: Final = _(", ")
+
 _STATES: Final[labels.Words] = {
     **labels.INSTANCE_STATES,
     **labels.VERSION_STATES,
@@ -303,6 +305,11 @@ def _in_words(values: Mapping[str, str], deep: int) -> dict[str, str]:
     for name in ("state", "other"):
         if name in made:
             made[name] = str(_STATES.get(made[name], made[name]))
+    if "metric" in made:
+        made["metric"] = labels.word("metric", made["metric"])
+    if "windows" in made:
+        windows = [labels.word("window", one) for one in made["windows"].split(", ")]
+        made["windows"] = gettext(_AMONG).join(windows)
     for name in ("why", "whose", "what"):
         if name in made:
             made[name] = said(made[name], deep=deep + 1)

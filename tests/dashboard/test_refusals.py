@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from django.test import Client
 
-from dashboard import document_sentences, reasons, refusals
+from dashboard import document_sentences, labels, reasons, refusals
 from dashboard.refusals import SENTENCES, said
 from tenants.models import TenantRole, User, Webhook
 from tests.dashboard.people import tenant
@@ -172,6 +172,12 @@ def test_states_and_sentences_within_a_sentence_are_said_too(monkeypatch: pytest
     monkeypatch.setitem(refusals._STATES, "approved", "已批准")
     assert said("It is approved already.") == "其状态已是“已批准”。"
     assert said("The engine vLLM is switched off. Switch it on first.") == "引擎 vLLM 已停用。请先启用。"
+
+
+def test_metrics_and_windows_within_a_sentence_have_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "gettext", lambda text: f"<{text}>")
+    told = said("A limit of money is by day, month.")
+    assert told == f"<A limit of Money is by {labels.word('window', 'day')}<, >{labels.word('window', 'month')}.>"
 
 
 def test_nobody_reads_a_sentence_unknown_here_changed() -> None:
