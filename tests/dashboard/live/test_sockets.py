@@ -345,7 +345,6 @@ async def test_lost_right_is_noticed_after_the_database_was_away(monkeypatch: py
 
 
 async def test_sockets_end_when_nobody_can_say_for_long_who_may_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.live.people.BLIND_SECONDS", 0.3)
     hub_with(OwnersFeed(), recheck_seconds=0.05)
     key = await operator_key()
     asked, answered = threading.Event(), threading.Event()
@@ -359,6 +358,7 @@ async def test_sockets_end_when_nobody_can_say_for_long_who_may_watch(monkeypatc
         await page.subscribe("owners")
         await page.frame()
         with monkeypatch.context() as patch:
+            patch.setattr("dashboard.live.people.BLIND_SECONDS", 0.3)  # not before: a look may take longer here
             patch.setattr("dashboard.live.people.read_viewers", hang)
             try:
                 await asyncio.to_thread(asked.wait, DEADLINE)
@@ -368,7 +368,6 @@ async def test_sockets_end_when_nobody_can_say_for_long_who_may_watch(monkeypatc
 
 
 async def test_sockets_end_when_looks_at_people_go_wrong_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.live.people.BLIND_SECONDS", 0.3)
     hub_with(OwnersFeed(), recheck_seconds=0.05)
 
     def fail(_: object) -> None:
@@ -377,6 +376,7 @@ async def test_sockets_end_when_looks_at_people_go_wrong_each_time(monkeypatch: 
     async with socket(await operator_key()) as page:
         await page.subscribe("owners")
         await page.frame()
+        monkeypatch.setattr("dashboard.live.people.BLIND_SECONDS", 0.3)
         monkeypatch.setattr("dashboard.live.people.read_viewers", fail)
         assert (await page.closed())[0] == 1013
 

@@ -98,7 +98,9 @@ def test_a_bucket_of_a_hundred_and_ten_a_second_is_one_for_both_doors(
     )  # fmt: skip
     served = case.serve(case.says("A"))
     began = time.monotonic()
-    told = [answer for _ in range(4) for answer in both_doors(case, served, key, 40)]
+    told: list[Answer] = []
+    while len(told) < 160 or all(answer.status == 200 for answer in told):  # a slow machine's bucket fills meanwhile
+        told += both_doors(case, served, key, 40)
     took = time.monotonic() - began
     admitted = sum(answer.status == 200 for answer in told)
     assert {answer.status for answer in told} == {200, 429}

@@ -25,7 +25,7 @@ HEAD = b"POST /x HTTP/1.1\r\nhost: e\r\ncontent-length: 2\r\n\r\n"
 
 @pytest.fixture
 async def client() -> AsyncIterator[UpstreamClient]:
-    made = UpstreamClient(UpstreamLimits(connections_per_origin=2, idle_seconds=0.2))
+    made = UpstreamClient(UpstreamLimits(connections_per_origin=2))
     yield made
     await made.aclose()
 
@@ -231,13 +231,15 @@ async def test_release_waits_a_moment_for_the_end(client: UpstreamClient) -> Non
         await until(lambda: client.connections(origin) == 0)
 
 
-async def test_idle_connections_are_closed(client: UpstreamClient) -> None:
+async def test_idle_connections_are_closed() -> None:
+    client = UpstreamClient(UpstreamLimits(idle_seconds=0.2))
     async with EngineDouble(answers(b"{}")) as engine:
         await read_all(await send(client, engine.port))
         assert client.connections(Origin("127.0.0.1", engine.port)) == 1
         await until(lambda: engine.open == 0)
         assert client.connections(Origin("127.0.0.1", engine.port)) == 0
         assert (await send(client, engine.port)).status == 200
+    await client.aclose()
 
 
 async def test_a_close_while_idle_is_seen(client: UpstreamClient) -> None:

@@ -87,9 +87,9 @@ async def test_a_slow_database_neither_ends_a_stream_nor_lets_its_node_seem_dead
 ) -> None:
     agent = await connect(token)
     first = await begin(agent)
-    monkeypatch.setattr(consumer, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(consumer, "SILENCE_SECONDS", 0.5)
     await slow.hold(agent)
-    before, until = len(renewals), asyncio.get_running_loop().time() + 0.6
+    before, until = len(renewals), asyncio.get_running_loop().time() + 1.2
 
     async def renewed() -> bool:
         await agent.say(a_report(2))
