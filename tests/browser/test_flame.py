@@ -151,6 +151,27 @@ def test_keyboard_moves_enters_goes_up_and_pauses(open_page: OpenPage, fleet: Mo
     wait_until(lambda: told(page, "stats.updates") > frames, "it does not go on")
 
 
+def test_the_largest_hole_says_where_it_is_and_leads_there_and_to_its_row(
+    open_page: OpenPage, fleet: MovingFleet
+) -> None:
+    page = open_page()
+    opened(page, fleet)
+    tree = fleet.tree()
+    left = {at: told["schedulable"] or 0 for at, told in tree.figures.items() if "schedulable" in told}
+    most = max(left, key=lambda at: (left[at], -at))
+    node, index = tree.nodes[most][3].split("/")
+    hole = page.locator("[data-part=hole]")
+    assert hole.inner_text() == f"{node} · GPU {index}"
+    hole.focus()
+    page.keyboard.press("Enter")
+    assert crumbs(page) == ["All GPUs", node, f"GPU {index}"]
+    assert page.evaluate("document.activeElement === gatehouseFlame.wall.stage")
+    page.locator("[data-part=table] summary").click()
+    row = page.locator("[data-part=table] tbody tr", has_text="the largest hole")
+    row.wait_for()
+    assert row.inner_text().split("\t")[0] == f"GPU {index}"
+
+
 def test_search_and_pointer_leave_bright_what_belongs_together(
     open_page: OpenPage, shoot: Shoot, fleet: MovingFleet
 ) -> None:

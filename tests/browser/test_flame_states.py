@@ -7,7 +7,7 @@ import pytest
 from django.db import OperationalError
 
 import dashboard.live.feeds.gpumem as feed
-from gpupool.models import Instance, Lease
+from gpupool.models import Device, Instance, Lease, Node
 from tenants.models import Tenant, TenantRole, User
 from tests.browser.conftest import Web
 from tests.browser.test_accessible import violations
@@ -79,11 +79,18 @@ def test_a_tenant_sees_its_own_and_others_as_one_block(open_page: OpenPage, shoo
     Lease.objects.create(
         device=made.device, holder=f"instance:{own.pk}", memory_bytes=16 << 30, lease_id=2, fencing_token=2
     )
+    emptier = Node.objects.create(name="node-of-others", state="online", token_digest="e" * 64)
+    Device.objects.create(
+        node=emptier, stable_id="GPU-2", kind="gpu", vendor="nvidia", name="NVIDIA H200", index=1,
+        memory_bytes=140 << 30, memory_used_bytes=0, health="ok", observed_at=made.device.observed_at,
+    )  # fmt: skip
     page = open_page(theme="dark")
     log_in(page, "ada", then="/t/acme/gpu-memory/")
     page.locator("[data-part=filled]").wait_for()
     assert page.locator("[data-part=legend]").get_by_text("reserved by others").is_visible()
     assert "Bank" not in page.locator("main").inner_text()
+    assert page.locator("[data-part=hole]").inner_text() == "node-1 · GPU 0"  # a tenant's own
+    assert "node-of-others" not in page.content()
     assert Tenant.objects.get(slug="bank").pk.hex not in page.evaluate("JSON.stringify(gatehouseFlame.now.tree.ids)")
     assert violations(page) == []
     shoot(page, "flame-portal")

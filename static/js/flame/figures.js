@@ -23,17 +23,9 @@ const TIGHTEST = 6;
 const LEGEND_TENANTS = 9;
 const LEGEND = [WEIGHTS, KV_USED, ACTIVATIONS, LORA, OTHER, RESERVED, KV_FREE, UNUSED, UNKNOWN, FREE];
 
-// The devices that figures are about: GPUs, and processors only where there is no GPU.
-function counted(tree) {
-  const all = [];
-  for (let place = 0; place < tree.count; place++) if (tree.kind[place] === GPU) all.push(place);
-  const gpus = all.filter((place) => !tree.extra[place].cpu);
-  return gpus.length > 0 ? gpus : all;
-}
-
 // What the figures say of a tree; amounts in MiB. `reserved` is what instances claim, whatever they use.
 export function summarise(tree) {
-  const devices = counted(tree);
+  const devices = tree.devices();
   const totals = new Float64Array(SEGMENTS.length);
   let size = 0;
   for (const place of devices) {
@@ -49,8 +41,6 @@ export function summarise(tree) {
     used: null,
     untold: 0,
     schedulable: null,
-    hole: 0,
-    holeAt: -1,
     instances: 0,
     pressed: 0,
     tightest: [],
@@ -63,7 +53,6 @@ export function summarise(tree) {
     const { schedulable } = tree.extra[gpu];
     if (schedulable !== null && schedulable !== undefined) {
       found.schedulable = (found.schedulable ?? 0) + schedulable;
-      if (schedulable > found.hole) [found.hole, found.holeAt] = [schedulable, gpu];
     }
     for (let place = gpu + 1; place < tree.end[gpu]; place++) {
       if (tree.kind[place] !== INSTANCE) continue;
@@ -94,11 +83,14 @@ function setText(node, text) {
 }
 
 export class Figures {
-  constructor(page) {
-    this.page = page;
+  // `onChoose(key)`: of the device with the largest hole.
+  constructor(page, onChoose) {
     this.parts = new Map();
+    this.hole = page.querySelector('[data-part="hole"]');
+    this.hole.addEventListener("click", () => onChoose(this.hole.dataset.key));
     for (const figure of page.querySelectorAll("[data-figure]")) {
-      const [b, unit, under, meter] = ["b", ".value span", ".under", "progress"].map((part) => figure.querySelector(part));
+      const [b, unit, meter] = ["b", ".value span", "progress"].map((part) => figure.querySelector(part));
+      const under = figure.querySelector(".under [data-text]") ?? figure.querySelector(".under");
       this.parts.set(figure.dataset.figure, { figure, b, unit, under, meter });
     }
   }
@@ -127,14 +119,26 @@ export class Figures {
     const weights = found.weights > 0 || found.instances === 0 ? found.weights : null;
     const weightShare = share(weights ?? 0, found.size);
     this.#fill("weights", weights, null, weights === null ? say("no_weights") : say("of_all", { share: percent(weightShare) }), weightShare);
-    const hole = found.holeAt < 0 ? say("no_hole") : say("hole", { size: memory(found.hole) });
-    this.#fill("schedulable", found.schedulable, null, hole, share(found.schedulable ?? 0, found.size));
+    const hole = tree.hole();
+    const told = hole < 0 ? say("no_hole") : say("hole", { size: memory(tree.extra[hole].schedulable) });
+    this.#fill("schedulable", found.schedulable, null, told, share(found.schedulable ?? 0, found.size));
+    this.#showHole(tree, hole);
     const pressure = this.parts.get("pressure");
     if (!pressure) return;
     const unknown = found.instances > 0 && found.tightest.length === 0;
     setText(pressure.b, unknown ? say("unknown") : String(found.pressed));
     setText(pressure.unit, say(found.instances === 1 ? "of_one_instance" : "of_instances", { n: found.instances }));
     pressure.figure.classList.toggle("warn", found.pressed > 0);
+  }
+
+  // Where the largest hole is: in a tenant's tree there are no devices but those that it is on.
+  #showHole(tree, place) {
+    this.hole.hidden = place < 0;
+    if (place < 0) return;
+    this.hole.dataset.key = tree.keys[place];
+    const name = where(tree, place);
+    setText(this.hole, name);
+    this.hole.title = say("zoom_to", { name });
   }
 }
 

@@ -38,7 +38,7 @@ const wall = new Wall(stage, {
 });
 const tooltip = new Tooltip(part("tooltip"));
 const pointing = new Pointing(stage, tooltip, (dimmed) => setDims(dimmed));
-const figures = new Figures(page);
+const figures = new Figures(page, (key) => goTo(key));
 const legend = new Legend(part("legend"), (key) => setDims(key === null ? null : ofLegend(now.tree, key, state.by === "tenant")));
 const tightest = new Tightest(part("tightest"), (key) => goTo(key));
 const crumbs = new Crumbs(part("crumbs"), (key) => goTo(key, { preventScroll: true }));

@@ -36,7 +36,8 @@ function own(tree, place) {
     add("make", extra.name);
     if (tree.size[place] === 0) add("size", said.unknown);
     add("reserved", amount(extra.reserved));
-    add("schedulable", amount(extra.schedulable));
+    const left = amount(extra.schedulable);
+    add("schedulable", place === tree.hole() ? say("schedulable_most", { size: left }) : left);
     if (extra.health && extra.health !== "ok") add("health_word", said.health?.[extra.health] ?? extra.health);
     if (extra.stale) add("as_of_word", said.stale_device);
   }

@@ -72,13 +72,17 @@ export class Tree {
     this.short = this.labels.map((_, place) => this.#shortLabel(place));
     this.keys = this.labels.map((_, place) => this.#key(place));
     this.#byKey = null;
+    this.#devices = null;
     this.#keyframe();
   }
 
   #byKey;
+  #devices;
+  #hole;
 
   // Who tells of its use, and what a GPU's segments come to: deltas count on from there.
   #keyframe() {
+    this.#hole = null;
     this.#findUntold();
     this.live.fill(NaN);
     this.settle();
@@ -148,6 +152,30 @@ export class Tree {
     let at = place;
     while (at >= 0 && this.kind[at] !== kind) at = this.parent[at];
     return at;
+  }
+
+  // The devices that figures are about: GPUs, and processors only where there is no GPU.
+  devices() {
+    if (this.#devices === null) {
+      const all = [];
+      for (let place = 0; place < this.count; place++) if (this.kind[place] === GPU) all.push(place);
+      const gpus = all.filter((place) => !this.extra[place].cpu);
+      this.#devices = gpus.length > 0 ? gpus : all;
+    }
+    return this.#devices;
+  }
+
+  // The device where the most can still be placed in one piece, the first of equals; -1 where nothing can be.
+  hole() {
+    if (this.#hole === null) {
+      this.#hole = -1;
+      let most = 0;
+      for (const place of this.devices()) {
+        const left = this.extra[place].schedulable ?? 0;
+        if (left > most) [most, this.#hole] = [left, place];
+      }
+    }
+    return this.#hole;
   }
 
   // Places from the root to `place`.
