@@ -143,10 +143,14 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+let filled = null; // what the dialog begins with: parts of the page behind it are swapped, too
+
 document.addEventListener("htmx:after:swap", () => {
   const sheet = document.getElementById("sheet");
-  if (sheet && sheet.childElementCount && !sheet.open) sheet.showModal();
-  sheet?.querySelector("[autofocus]")?.focus();
+  if (!sheet?.childElementCount || sheet.firstElementChild === filled) return;
+  filled = sheet.firstElementChild;
+  if (!sheet.open) sheet.showModal();
+  sheet.querySelector("[autofocus]")?.focus();
 });
 
 document.addEventListener("htmx:error", () => announce(words.failed, { shown: true }));

@@ -150,6 +150,20 @@ def test_quick_start_switches_examples_by_keyboard(open_page: OpenPage, shoot: S
     assert not page.locator("#snippet-curl").is_visible()
 
 
+def test_a_dialog_keeps_the_focus_where_it_is_when_the_page_behind_it_changes(open_page: OpenPage) -> None:
+    page = open_page()
+    page.clock.install()
+    log_in(page, "ada", then="/t/acme/")
+    page.get_by_role("link", name="New key").click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_by_label("Name").evaluate("e => e === document.activeElement")
+    dialog.get_by_label("qwen3-8b").focus()
+    page.evaluate("document.getElementById('first-request').dataset.before = ''")
+    page.clock.fast_forward(3_000)
+    page.locator("#first-request:not([data-before])").wait_for()
+    assert dialog.get_by_label("qwen3-8b").evaluate("e => e === document.activeElement")
+
+
 def test_tenant_is_switched(open_page: OpenPage) -> None:
     tenant("bank", ada=TenantRole.VIEWER)
     page = open_page()

@@ -1,5 +1,6 @@
 """Objectives in Chromium: the board as it looks, made by a person, live."""
 
+import json
 import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -18,9 +19,10 @@ from tests.browser.test_accessible import violations
 from tests.browser.walk import log_in, wait_for_pill
 from tests.dashboard.people import person, tenant
 from tests.gateway.slo_rows import ttft_objective
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route, WebSocketRoute
 
 OpenPage = Callable[..., "Page"]
 Shoot = Callable[["Page", str], None]
@@ -187,6 +189,38 @@ def test_what_its_tenant_deletes_is_left_and_tables_stay_where_they_were_scrolle
     theirs.delete()
     Objective.objects.filter(pk=ours.pk).update(name="renamed again")
     page.wait_for_url("**/console/slo/")
+
+
+def test_what_changes_while_a_change_is_asked_for_is_asked_for_again(open_page: OpenPage, web: Web) -> None:
+    person("olga", platform_role="operator")
+    ttft_objective()
+    page = open_page()
+    page.add_init_script("Math.random = () => 0")  # asked for at once
+    sockets: list[WebSocketRoute] = []
+    asked: list[Route] = []
+
+    def change(name: str) -> None:
+        Objective.objects.update(name=name)
+        sockets[0].send(json.dumps({"n": 1, "as_of": 0, "objectives": [name]}))
+
+    page.route_web_socket("**/ws/live", lambda opened: opened.on_message(lambda _: sockets.append(opened)))
+    log_in(page, "olga", then="/console/slo/")
+    wait_until(lambda: bool(page.evaluate("true") and sockets), "it does not listen")
+    change("first")
+    wait_for_pill(page, "live")
+    page.route(page.url, lambda route: asked.append(route))
+    change("second")
+    wait_until(lambda: bool(page.evaluate("true") and asked), "it does not ask")
+    answer = asked[0].fetch()
+    change("third")
+    page.get_by_role("link", name="New objective").click()
+    dialog = page.get_by_role("dialog")
+    dialog.wait_for()
+    asked[0].fulfill(response=answer)
+    page.locator(".slo-row .name", has_text="second").wait_for()
+    page.unroute(page.url)
+    dialog.get_by_role("link", name="Cancel").click()
+    page.locator(".slo-row .name", has_text="third").wait_for()
 
 
 def test_a_row_leads_to_its_objective_and_the_range_stays_in_the_address(board: Objective, open_page: OpenPage) -> None:

@@ -9,6 +9,7 @@ const page = document.getElementById("slo");
 const pill = document.getElementById("live");
 let seen = null; // what the last frame said
 let asking = false;
+let missed = false; // figures changed while they could not be asked for
 
 function draw() {
   const node = document.getElementById("slo-figures");
@@ -27,8 +28,14 @@ function renew(place, html) {
   put(place, html);
 }
 
+// Spread out, so that everybody's page does not ask in the same moment.
+function refreshSoon() {
+  setTimeout(refresh, Math.random() * MOST_WAIT_MS);
+}
+
 async function refresh() {
-  if (asking || document.getElementById("sheet")?.open) return;
+  missed = asking || Boolean(document.getElementById("sheet")?.open);
+  if (missed) return;
   asking = true;
   try {
     const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" }, redirect: "error" });
@@ -44,21 +51,20 @@ async function refresh() {
     // The pill says how the channel is; the next frame tries again.
   } finally {
     asking = false;
+    if (missed) refreshSoon(); // what has come may be of before
   }
 }
 
 function onFrame(frame) {
   const said = JSON.stringify([frame.as_of, frame.objectives]);
-  if (seen !== null && seen !== said) {
-    // Spread out, so that everybody's page does not ask in the same moment.
-    setTimeout(refresh, Math.random() * MOST_WAIT_MS);
-  }
+  if (seen !== null && seen !== said) refreshSoon();
   seen = said;
 }
 
 if (page && pill) {
   draw();
   document.addEventListener("gatehouse:theme", draw);
+  document.getElementById("sheet")?.addEventListener("close", () => missed && refreshSoon());
   const onState = (state, at, why) => {
     showState(pill, state, at, why);
     denied(state, why);
