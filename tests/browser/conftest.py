@@ -31,6 +31,10 @@ FLAGS: Final = [
     "--disable-sync",
 ]
 DEADLINE_MS: Final = 15_000
+# Pages are usable before their scripts run: a link that is clicked then leads to a page, not to a dialog. So a page is
+# told to be covered until it is loaded, which actions wait for.
+SAYS_LOADED: Final = "addEventListener('load', () => document.documentElement.setAttribute('data-loaded', ''))"
+NOT_LOADED: Final = "html:not([data-loaded])"
 FOLDER: Final = Path(__file__).parent
 
 _browser: Final[Kept["Browser"]] = Kept(FOLDER)
@@ -68,13 +72,13 @@ class Web:
     """The web application under uvicorn in a thread of this process, so that tests reach into it."""
 
     def __init__(self) -> None:
-        self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        listener = self._listener or socket.create_server(("127.0.0.1", self.port))
-        self._listener = None  # the server closes it
+        # The server closes its own. Who comes while it is stopped waits: Chromium reports each that is refused.
+        listener = self._listener.dup()
         config = uvicorn.Config(
             "config.asgi:application",
             lifespan="off",  # pages need no connections to engines
@@ -89,6 +93,10 @@ class Web:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join(timeout=15)
+
+    def close(self) -> None:
+        self.stop()
+        self._listener.close()
 
 
 @contextmanager
@@ -116,7 +124,7 @@ def web(transactional_db: None, settings: Settings) -> Iterator[Web]:
     running = Web()
     running.start()
     yield running
-    running.stop()
+    running.close()
 
 
 @pytest.fixture
@@ -134,9 +142,11 @@ def open_page(chromium: "Browser", web: Web) -> "Iterator[Callable[..., Page]]":
         context = chromium.new_context(base_url=web.url, viewport={"width": width, "height": height})
         context.add_cookies([{"name": "django_language", "value": language, "url": web.url}])
         context.add_init_script(f"localStorage.setItem('gatehouse.theme', '{theme}')")
+        context.add_init_script(SAYS_LOADED)
         context.set_default_timeout(DEADLINE_MS)
         contexts.append(context)
         page = context.new_page()
+        page.add_locator_handler(page.locator(NOT_LOADED), lambda: None)
         page.on("console", lambda m: complaints.append(m.text) if is_complaint(m, refusals=refusals) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(

@@ -137,6 +137,7 @@ def test_a_key_is_found_among_those_of_all_tenants_and_revoked(open_page: OpenPa
     log_in(page, "olga", then="/console/keys/")
     page.get_by_label("Search", exact=True).fill(acme.api_keys.get().masked)
     page.keyboard.press("Enter")
+    page.wait_for_url("**/console/keys/?*q=*")  # the list of before has the key, too
     page.get_by_role("link", name="Revoke key-qwen3-8b").click()
     page.get_by_role("dialog").get_by_text("This cannot be undone").wait_for()
     page.get_by_role("button", name="Revoke key", exact=True).click()
