@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
 from dashboard import labels
+from dashboard.error_words import CODES
 from dashboard.reads.requests import Stage
 from dashboard.request_side import Side
 
@@ -30,6 +31,12 @@ def precise(ms: float | None) -> str:
     if ms >= 1000:
         return f"{ms / 1000:,.2f} s"
     return f"{ms:,.2f} ms" if ms < 10 else f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms"
+
+
+@register.filter
+def error_words(code: str) -> str:
+    """What an error code means; "" for one without words."""
+    return str(CODES.get(code, ""))
 
 
 @register.filter

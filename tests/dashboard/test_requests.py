@@ -235,6 +235,7 @@ def test_refusals_are_shown_by_reason_to_their_own_tenant(ada: Client, acme: Ten
     record_refusals([RefusalBatch(uuid4(), 1, counts)])
     found = _text(ada, "/t/acme/requests/refused/")
     assert "rate_limit_exceeded" in found
+    assert "A limit is reached." in found
     assert "41" in found
     assert "etl" in found
     assert "other_reason" not in found

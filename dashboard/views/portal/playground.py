@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from dashboard.access import PortalAccess, portal_page
+from dashboard.error_words import words_beside_english
 from dashboard.playground_door import ask_gateway
 from dashboard.reads.portal_models import list_models, state_of, versions_priced
 from tenants.actor import user_actor
@@ -70,7 +71,7 @@ def _may_play(access: PortalAccess) -> bool:
     return access.may_create_keys
 
 
-def _words(access: PortalAccess) -> dict[str, str]:
+def _words(access: PortalAccess) -> dict[str, str | dict[str, str]]:
     refused = _("You are no longer logged in, or this page is too old. Reload it.")
     if access.viewing is not None:
         refused = _("You are looking as %(name)s: nothing can be changed until you end it.") % {"name": access.user}
@@ -92,5 +93,6 @@ def _words(access: PortalAccess) -> dict[str, str]:
         "unreachable": _("The gateway did not answer. Whether the question reached it, the requests’ page tells."),
         "broken": _("The connection ended before the answer did."),
         "session": refused,
+        "errors": words_beside_english(),
         "number": _("%(name)s: give a number from %(low)s to %(high)s."),
     }

@@ -51,7 +51,7 @@ export class Turn {
           break;
         }
         if (event.error) {
-          this.tell(errorText(event.error, null), id, true, true);
+          this.tell(errorText(event.error, null, this.words.errors), id, true, true);
           return;
         }
         const choice = event.choices?.[0];
@@ -87,7 +87,7 @@ export class Turn {
     else {
       try {
         const told = await response.json();
-        text = errorText(told.error, response.status);
+        text = errorText(told.error, response.status, this.words.errors);
       } catch {
         text = response.status === 403 ? this.words.session : `${response.status}`;
       }
@@ -162,7 +162,8 @@ export function element(tag, className = "") {
   return node;
 }
 
-function errorText(error, status) {
+// `said`: what codes mean, where the reader's language is not the one that the gateway answers in.
+function errorText(error, status, said) {
   const code = error?.code ?? error?.type ?? "";
-  return [status ? `${status}` : "", code, error?.message ?? ""].filter(Boolean).join(" · ");
+  return [status ? `${status}` : "", code, said[code] ?? "", error?.message ?? ""].filter(Boolean).join(" · ");
 }
