@@ -237,6 +237,8 @@ _WORDS: Final = frozenset(
 )
 """Places for a word or a number: no sentence goes on within them."""
 
+_OF_REFUSALS: Final = frozenset(refusals.ALL) - frozenset(ALL)
+
 _LABELLED: Final = re.compile(r"(?P<device>\S+(?: \S+)?): (?P<clause>.+)", re.DOTALL)
 
 
@@ -288,7 +290,8 @@ def _in_others(reason: str) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _sentences() -> tuple[Sentence, ...]:
-    return sentences_of(ALL)
+    """Those of refusals too: of all that a text may be, what says most is meant."""
+    return sentences_of(dict.fromkeys((*ALL, *refusals.ALL)))
 
 
 @cache
@@ -301,10 +304,7 @@ def _sentence(text: str, deep: int) -> str | None:
     labelled = _LABELLED.fullmatch(text.removesuffix(".")) if text.endswith(".") else None
     if labelled is not None and (clause := _clause(labelled["clause"], deep)) is not None:
         return gettext(_STOPPED) % {"sentence": _of_a_device(labelled["device"], clause)}
-    if (found := _found(text, _sentences(), deep)) is not None:
-        return found
-    told = refusals.said(text, deep=deep)
-    return told if told != text else None
+    return _found(text, _sentences(), deep)
 
 
 def _clause(text: str, deep: int) -> str | None:
@@ -315,6 +315,8 @@ def _found(text: str, sentences: Iterable[Sentence], deep: int) -> str | None:
     for sentence in sentences:
         values = sentence.values_in(text)
         if values is not None and not any(name in _WORDS and _NEXT.search(value) for name, value in values.items()):
+            if sentence.text in _OF_REFUSALS:
+                return refusals.said(text, deep=deep)
             told = gettext(sentence.text)
             if told == sentence.text:
                 return text  # English is said as it was

@@ -245,6 +245,8 @@ SENTENCES: Final = (
     _("The worker that wrote it ended before it was done. Ask for it again."),
 )  # fmt: skip
 
+ALL: Final = (*SENTENCES, *document_sentences.SENTENCES)
+
 _AMONG: Final = _(", ")
 
 _STATES: Final[labels.Words] = {
@@ -296,7 +298,7 @@ def tried(form: forms.Form, write: Callable[[], Made], *, fields: Mapping[str, s
 
 @cache
 def _sentences() -> tuple[Sentence, ...]:
-    return sentences_of((*SENTENCES, *document_sentences.SENTENCES))
+    return sentences_of(ALL)
 
 
 def _in_words(values: Mapping[str, str], deep: int) -> dict[str, str]:

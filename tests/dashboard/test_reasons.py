@@ -10,7 +10,6 @@ from django.utils import timezone
 from django.utils.translation import get_language
 
 from dashboard import fault_sentences, labels, node_sentences, reasons, refusals
-from dashboard.document_sentences import SENTENCES as DOCUMENTS
 from dashboard.reasons import ALL, CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
 from gpupool.models import DeviceEvent
 from gpupool.policies import topology, xid
@@ -305,7 +304,7 @@ AGENT_PARTS: Final = frozenset(
 
 
 def test_all_that_agents_say_is_known_to_the_pages() -> None:
-    known = with_places((*ALL, *refusals.SENTENCES, *DOCUMENTS))
+    known = with_places((*ALL, *refusals.ALL))
     found = spoken(AGENTS)
     assert len(found) > 150
     # Errors within a sentence have no full stop of their own.
@@ -313,6 +312,13 @@ def test_all_that_agents_say_is_known_to_the_pages() -> None:
     assert sorted(missing) == [], "list them in dashboard/fault_sentences.py, agent_sentences.py or file_sentences.py"
     assert found >= AGENT_PARTS
     assert len(set(ALL)) == len(ALL)
+
+
+def test_no_sentence_is_taken_for_another() -> None:
+    for sentence in (*ALL, *refusals.ALL):
+        said = re.sub(r"%\(\w+\)s", "x7", sentence)
+        first = next(one for one in reasons._sentences() if one.values_in(said) is not None)
+        assert with_places([first.text]) == with_places([sentence])
 
 
 def test_every_error_code_of_the_catalogues_has_words() -> None:
