@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -25,6 +26,7 @@ from gateway.relay.server import AddressUnavailable, Listener, RelayServer, Serv
 log = structlog.get_logger(__name__)
 
 _SWITCH_SECONDS: Final = 0.0005
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Command(BaseCommand):
@@ -105,9 +107,14 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             drain_deadline_seconds=environment.drain_deadline_seconds,
             message_bytes=environment.realtime_message_bytes,
         )
-        await RelayServer(door, listener, limits, clients).run_until_stopped()
+        server = RelayServer(door, listener, limits, clients)
+        for number in _ENDING:  # here and not the server's alone: its end is not yet that of what was noted below
+            signal.signal(number, server.handle_exit)
+        await server.run_until_stopped()
     finally:
         await runtime.stop()
+        for number in _ENDING:  # nothing is left to be hurried: the interpreter itself would be killed by one more
+            signal.signal(number, signal.SIG_IGN)
 
 
 def share_metrics(folder: Path, *, fresh: bool) -> None:

@@ -17,6 +17,7 @@ from core.embedded.process import free_port
 from tenants.services.prices import fix_currency
 from tests.house import TestHouse
 from tests.house import house as house
+from tests.waiting import wait_until
 
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -104,6 +105,12 @@ def test_a_signal_ends_it_in_order_with_what_was_under_way(house: TestHouse) -> 
         os.kill(house.pid("relay"), signal.SIGTERM)
         rest = [line for line in lines if line]
         assert rest[-1] == "data: [DONE]"
+
+    def ended() -> bool:
+        os.kill(house.pid("relay"), signal.SIGTERM)  # it is over: who asks again and again breaks nothing off
+        return house._processes["relay"].poll() is not None
+
+    wait_until(ended, "the relay's end")
     assert house.stop("relay") == 0
     row = house.ledger_row(answer.headers["x-request-id"])
     assert row.outcome == "success"
