@@ -68,7 +68,7 @@ MIDDLEWARE = [
     "gateway.api.request_log.RequestLogMiddleware",
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "core.api.static_files.StaticFilesMiddleware",
     "csp.middleware.CSPMiddleware",
     "dashboard.csp.WrittenStylesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
