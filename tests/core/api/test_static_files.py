@@ -2,11 +2,11 @@
 
 import asyncio
 import gzip
-import os
 import warnings
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx2 as httpx
@@ -17,7 +17,7 @@ from pytest_django import Settings
 
 from core.api.static_files import PIECE_BYTES
 
-LARGE = os.urandom(2 * PIECE_BYTES + 10)
+LARGE = Random(1).randbytes(2 * PIECE_BYTES + 10)
 SMALL = b"body { color: red; }" * 50
 
 
@@ -45,6 +45,7 @@ def asked(files: Path) -> Iterator[httpx.AsyncClient]:
 @pytest.mark.parametrize(
     ("name", "body"),
     [("large.bin", LARGE), ("exact.bin", LARGE[:PIECE_BYTES]), ("small.css", SMALL), ("empty.css", b"")],
+    ids=["large", "exact", "small", "empty"],
 )
 async def test_files_of_every_size_come_whole(asked: httpx.AsyncClient, name: str, body: bytes) -> None:
     answer = await asked.get(f"/{name}", headers={"accept-encoding": "identity"})
@@ -65,6 +66,7 @@ async def test_files_of_every_size_come_whole(asked: httpx.AsyncClient, name: st
         ("bytes=99999999-", 416, b""),
         ("lines=1-2", 200, LARGE),
     ],
+    ids=["some", "two pieces", "last", "beyond", "of lines"],
 )
 async def test_ranges_are_answered(asked: httpx.AsyncClient, asked_range: str, status: int, body: bytes) -> None:
     answer = await asked.get("/large.bin", headers={"range": asked_range})
