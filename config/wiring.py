@@ -5,7 +5,8 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 import redis
@@ -289,27 +290,34 @@ class RelayRuntime:
         )
 
     async def stop(self) -> None:
-        """Bring what is owed to the ledger, as far as a moment allows; the rest stays in the spool."""
+        """Bring what is owed to the ledger, as far as a moment allows; the rest stays in the spool.
+
+        What fails on the way holds up nothing that comes after it, and is raised at the end.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            for end in reversed(self._endings()):
+                stack.push_async_callback(end)
+
+    def _endings(self) -> "list[Callable[[], Awaitable[object]]]":
+        """In order; the spool last, which keeps what was not brought to the ledger."""
+        endings: list[Callable[[], Awaitable[object]]] = []
         if self._outbox is not None:
-            await self._outbox.flush(_FLUSH_SECONDS)
+            endings += [partial(self._outbox.flush, _FLUSH_SECONDS)]
         if self._refusal_outbox is not None:
-            with contextlib.suppress(ValkeyUnavailable, ValkeyRefused):
-                await self._refusal_outbox.send()
-        await self.conversations.flush()
-        await end_tasks(*self._tasks)
+            endings += [self._send_refusals]
+        endings += [self.conversations.flush, lambda: end_tasks(*self._tasks)]
         if self._limiter is not None:
-            await self._limiter.close()  # what this process held and did not use is free for others at once
-        await self.upstream.aclose()
-        await self._follower.stop()
-        await self._keysets.aclose()
-        await self._responses.aclose()
-        await self._conversation_store.aclose()
-        await self._usage_store.aclose()
-        await self._tuning_store.aclose()
+            endings += [self._limiter.close]  # what this process held and did not use is free for others at once
+        endings += [self.upstream.aclose, self._follower.stop, self._keysets.aclose, self._responses.aclose]
+        endings += [self._conversation_store.aclose, self._usage_store.aclose, self._tuning_store.aclose]
         if self._outbox is not None:
-            await self._limit_client.close()
-            await self._ledger_client.close()
-        await self._settler.close()
+            endings += [self._limit_client.close, self._ledger_client.close]
+        return [*endings, self._settler.close]
+
+    async def _send_refusals(self) -> None:
+        assert self._refusal_outbox is not None
+        with contextlib.suppress(ValkeyUnavailable, ValkeyRefused):
+            await self._refusal_outbox.send()
 
     def _build_coalescer(self) -> Coalescer | None:
         try:

@@ -64,7 +64,7 @@ class ValkeyClient:
         """Drop the connection; calls in flight fail."""
         if self._connecting is not None:
             self._connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError):
+            with contextlib.suppress(asyncio.CancelledError, OSError, ValkeyUnavailable):
                 await self._connecting
         if self._connection is not None:
             self._connection.drop("closed")

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from django.db import connection
@@ -55,6 +56,17 @@ async def test_without_valkey_the_doors_open_all_the_same(settings_here: Environ
     await runtime.start()
     assert runtime.ready() is None
     await runtime.stop()
+
+
+async def test_what_fails_at_the_end_leaves_nothing_open(
+    settings_here: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = build_web_runtime(replace(settings_here, valkey_state_url=None, valkey_scratch_url=None))
+    await runtime.start()
+    monkeypatch.setattr(runtime.upstream, "aclose", AsyncMock(side_effect=OSError("torn")))
+    with pytest.raises(OSError, match="torn"):
+        await runtime.stop()
+    assert list((settings_here.var_dir / SPOOL_FOLDER).iterdir()) == []  # closed, with nothing in it
 
 
 async def test_a_spool_that_cannot_be_made_stops_the_start_with_a_sentence(settings_here: Environment) -> None:

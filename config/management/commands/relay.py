@@ -112,9 +112,12 @@ async def _serve(environment: Environment, listener: Listener) -> None:
             signal.signal(number, server.handle_exit)
         await server.run_until_stopped()
     finally:
-        await runtime.stop()
-        for number in _ENDING:  # nothing is left to be hurried: the interpreter itself would be killed by one more
-            signal.signal(number, signal.SIG_IGN)
+        try:
+            await runtime.stop()
+        finally:
+            # Nothing is left to be hurried; one more would kill the interpreter as it ends, and hide how this did.
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_IGN)
 
 
 def share_metrics(folder: Path, *, fresh: bool) -> None:

@@ -111,7 +111,7 @@ def test_a_signal_ends_it_in_order_with_what_was_under_way(house: TestHouse) -> 
         return house._processes["relay"].poll() is not None
 
     wait_until(ended, "the relay's end")
-    assert house.stop("relay") == 0
+    assert house.stop("relay") == 0, house.log("relay").read_text()
     row = house.ledger_row(answer.headers["x-request-id"])
     assert row.outcome == "success"
     with pytest.raises(httpx.TransportError):
