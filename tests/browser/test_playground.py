@@ -109,6 +109,15 @@ def test_a_chat_streams_counts_for_the_tenant_and_leaves_no_secret(portal: TestH
     assert "You are brief." in curl
     page.get_by_role("tab", name="Python").click()
     compile(page.locator("#code-python").inner_text(), "copied", "exec")
+    assert page.locator("#play-code h3:visible").all_inner_texts() == ["tiny", "idle"]
+    beside = page.locator("#code-python-beside").inner_text()
+    compile(beside, "copied", "exec")
+    assert 'model="idle"' in beside
+    assert page.locator("#code-python-beside + [data-copy]").get_attribute("data-copy") == "#code-python-beside"
+    page.get_by_role("button", name="Close").click()
+    page.get_by_label("Another model beside it").uncheck()
+    page.get_by_role("button", name="Copy as code").click()
+    assert page.locator("#play-code h3:visible, #code-python-beside:visible").count() == 0
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import { asCurl, asJavaScript, asPython } from "./code.js";
 import { Turn, element } from "./turn.js";
 
 const NEAR_PX = 40;
+const LANGUAGES = { curl: asCurl, python: asPython, javascript: asJavaScript };
 
 const form = document.getElementById("playground");
 
@@ -135,13 +136,18 @@ if (form) {
   function showCode() {
     const parameters = read();
     if (!parameters) return;
-    const [one] = conversations;
     const draft = text.value.trim();
-    const messages = draft || !one.messages.length ? [...one.messages, { role: "user", content: draft }] : one.messages;
-    const body = bodyOf(one.field.value, messages, parameters);
-    document.getElementById("code-curl").textContent = asCurl(facts.base_url, body);
-    document.getElementById("code-python").textContent = asPython(facts.base_url, body);
-    document.getElementById("code-javascript").textContent = asJavaScript(facts.base_url, body);
+    const both = conversations.length > 1;
+    code.classList.toggle("two", both);
+    for (const part of code.querySelectorAll('[data-code-beside], [data-code-name="0"]')) part.hidden = !both;
+    conversations.forEach((one, at) => {
+      const messages = draft || !one.messages.length ? [...one.messages, { role: "user", content: draft }] : one.messages;
+      const body = bodyOf(one.field.value, messages, parameters);
+      for (const name of code.querySelectorAll(`[data-code-name="${at}"]`)) name.textContent = one.field.value;
+      for (const [language, write] of Object.entries(LANGUAGES)) {
+        document.getElementById(`code-${language}${at ? "-beside" : ""}`).textContent = write(facts.base_url, body);
+      }
+    });
     code.showModal();
   }
 
