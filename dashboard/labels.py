@@ -142,6 +142,15 @@ EVENT_SOURCES: Final[Words] = {
 }
 """Of what agents notice (gpupool.models.DeviceEvent)."""
 
+NODE_FACTS: Final[Words] = {
+    "os": pgettext_lazy("fact", "Operating system"),
+    "kernel": pgettext_lazy("fact", "Kernel"),
+    "cpu": pgettext_lazy("fact", "Processor"),
+    "no_gpu_reason": pgettext_lazy("fact", "Why there is no GPU"),
+    "kernel_log": pgettext_lazy("fact", "Kernel log"),
+}
+"""What agents tell of their machine (gpupool.stream.messages.Hello)."""
+
 NODE_STATES: Final[Words] = {
     "expected": _("Expected"),
     "online": _("Online"),
@@ -355,6 +364,7 @@ ALL: Final[Mapping[str, Words]] = {
     "event": EVENT_KINDS,
     "event_source": EVENT_SOURCES,
     "node": NODE_STATES,
+    "fact": NODE_FACTS,
     "health": DEVICE_HEALTH,
     "ability": ABILITIES,
     "guard": GUARD_STATES,

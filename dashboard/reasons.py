@@ -231,7 +231,7 @@ _OF_ALL: Final = _("Its claim")
 _STOPPED: Final = _("%(sentence)s.")
 _MORE: Final = _("and %(count)s more")
 _BETWEEN: Final = _("; ")
-_NEXT: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
+_NEXT: Final = re.compile(r"(?<=[.?]) (?=[A-Z])")
 _WORDS: Final = frozenset(
     {"answer", "code", "count", "deed", "name", "node", "pid", "remedy", "seconds", "share", "size", "state", "status"}
 )
@@ -248,7 +248,7 @@ def reason_said(reason: str, *, deep: int = 0) -> str:
         return reason
     said = ""
     for told in _told(_NEXT.split(reason), deep):
-        said += told if not said or said.endswith("。") else f" {told}"
+        said += told if not said or said.endswith(("。", "？")) else f" {told}"
     return said
 
 

@@ -126,6 +126,10 @@ PUT_TOGETHER: Final = (
     "3 uncorrectable ECC errors over its life, 1 before.",
     "The artefact file:///m cannot be read: There is no file /m on this node.",
     "The trainer ended by signal 9; see its log.",
+    "No NVIDIA GPU was found: the NVIDIA driver's library libnvidia-ml.so.1 was not found. A GPU of AMD is on the PCI "
+    "bus (0000:03:00.0), but its driver tells nothing of it: is rocm-smi installed? No Intel GPU was found: none is on "
+    "the PCI bus, and xpu-smi tells of none.",
+    "NVIDIA's driver was asked for GPUs: The probe did not answer within 5 s and was killed.",
     "Its memory cannot be estimated: its config.json is not JSON.",
 )
 
@@ -236,7 +240,14 @@ AGENTS: Final = (
     "gpupool/agent/staging.py",
     "gpupool/agent/supervisor.py",
     "gpupool/agent/tools.py",
+    "gpupool/agent/kernel_log.py",
+    "gpupool/agent/node.py",
+    "gpupool/discovery/child.py",
+    "gpupool/discovery/nvidia_smi.py",
+    "gpupool/discovery/nvml.py",
+    "gpupool/discovery/pci_source.py",
     "gpupool/discovery/snapshot.py",
+    "gpupool/discovery/tool_source.py",
     "gpupool/discovery/tools.py",
     "gpupool/engines/llamacpp/gguf.py",
     "gpupool/engines/plugins.py",
@@ -261,6 +272,13 @@ AGENTS: Final = (
 
 AGENT_PARTS: Final = frozenset(
     {
+        "GATEHOUSE_NODE_ADDRESS=%s is reached by nobody: use 127.0.0.1, or the node's own.",
+        "NVIDIA-SMI has failed",
+        "%s device %s",
+        " or ",
+        "A GPU of %s is on the PCI bus (%s), but %s",
+        "its driver tells nothing of it: is %s installed?",
+        "no driver is bound to it: load %s.",
         "%s %s HTTP/1.1\r\n",
         "%s %s of its processes were asked to give memory back.",
         "%s %s, %s before.",
@@ -417,6 +435,11 @@ def test_pages_say_reasons_in_the_readers_language(operator: Client, monkeypatch
     monkeypatch.setattr(refusals, "gettext", lambda text: f"≈{text}")
     for address in ("/console/instances/", f"/console/instances/{made.instance.pk}/", "/console/routing/"):
         assert "≈Its node is in maintenance." in operator.get(address).content.decode(), address
+    made.device.node.facts = {"no_gpu_reason": "No NVIDIA GPU was found: this user may not talk to the NVIDIA driver."}
+    made.device.node.save()
+    node = operator.get(f"/console/nodes/{made.device.node.pk}/").content.decode()
+    assert "Why there is no GPU" in node
+    assert "≈No NVIDIA GPU was found: ≈this user may not talk to the NVIDIA driver" in node
     version = operator.get(f"/console/versions/{made.version.pk}/").content.decode()
     assert "≈m v2 was never ready" in version
     assert "≈It cannot be estimated here" in version
