@@ -236,7 +236,7 @@ async def test_a_dead_process_is_taken_over_by_a_living_one(tmp_path: Path, door
     door.start()
     await door.serve(2)
     own = door.settler.spool.process_id
-    notes = ValkeyNotes(ValkeyClient(valkey.database_url(0), deadline_seconds=0.5), prefix=PREFIX, process_id=own)
+    notes = ValkeyNotes(ValkeyClient(valkey.database_url(0), deadline_seconds=5.0), prefix=PREFIX, process_id=own)
     assert await Adopter(door.settler, door.spools, notes=notes).adopt_all() == 4
     with redis.Redis.from_url(valkey.database_url(0), decode_responses=True) as client:
         assert client.hgetall(f"{PREFIX}lim:adopted") == {dead.spool.process_id.hex: f"{own.hex}:3:6"}
