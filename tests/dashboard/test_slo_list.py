@@ -117,9 +117,10 @@ def test_an_address_of_one_shows_it_wherever_it_is_in_the_list(ask: Ask) -> None
 
 def test_the_order_of_pages_is_that_of_what_the_last_look_found(acme: Tenant) -> None:
     now = timezone.now().replace(second=0, microsecond=0)
-    for model, slow in (("spent", 5), ("tight", 0), ("good", 0)):
-        traffic(acme, since=now - timedelta(days=4), until=now - timedelta(days=3, hours=12), slow=slow, model=model)
-    traffic(acme, since=now - timedelta(days=4), until=now - timedelta(days=3, hours=23), slow=1, model="tight")
+    begun = now - timedelta(days=4)
+    for model, slow in (("spent", 50), ("tight", 0), ("good", 0)):
+        traffic(acme, since=begun, until=begun + timedelta(minutes=20), requests=100, slow=slow, model=model)
+    traffic(acme, since=begun, until=begun + timedelta(minutes=1), slow=1, model="tight")
     made = {
         name: ttft_objective(name=name, model=name)
         for name in ("good", "silent", "off", "tight", "ticket", "spent", "page")
