@@ -136,7 +136,7 @@ def timed(script: Script) -> Script:
 class Process:
     """One gateway process as limits see it. With a `timed` clock nothing runs by itself: call `join` and `tell`."""
 
-    def __init__(self, counters: Counters, *, clock: Clock, timed: bool = False, deadline_seconds: float = 10.0) -> None:
+    def __init__(self, counters: Counters, *, clock: Clock, timed: bool = False, deadline_seconds: float = 10) -> None:
         self.id = uuid4()
         self.client = ValkeyClient(counters.url, deadline_seconds=deadline_seconds)
         self.limiter = ValkeyLimiter(self.client, prefix=counters.prefix, process_id=self.id, clock=clock)
