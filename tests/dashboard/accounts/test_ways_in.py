@@ -62,8 +62,8 @@ def test_someone_new_makes_an_account_and_is_in(client: Client, acme: Tenant) ->
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"password": "short", "again": "short"}, "too short"),
-        ({"password": "neo@example.com", "again": "neo@example.com"}, "too similar"),
+        ({"password": "short", "again": "short"}, "too short. It must have at least 12 characters."),
+        ({"password": "neo@example.com", "again": "neo@example.com"}, "too similar to your name or address."),
         ({"again": "another"}, "not the same"),
         ({"display_name": ""}, "required"),
     ],
