@@ -279,6 +279,7 @@ def test_a_schema_that_is_behind_is_told_though_nothing_else_can_be_read(
         answer = operator.get(address)
         assert [item.kind for item in answer.context["attention"]] == ["schema_behind"]
         assert "gpupool.9999_later" in text_of(answer)
+        assert "js/overview.js" not in answer.content.decode()  # there are no figures that it would renew
 
 
 def test_models_whose_requests_have_just_failed_are_named_whether_anything_is_promised_of_them_or_not(

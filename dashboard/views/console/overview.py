@@ -22,7 +22,7 @@ def page(request: HttpRequest) -> HttpResponse:
     except ProgrammingError:
         if not any(item.kind == Kind.SCHEMA_BEHIND for item in found):
             raise
-        return render(request, "console/schema_behind.html", {"attention": found, "now": now})
+        return render(request, "console/overview_base.html", {"attention": found, "now": now})
     return render(
         request,
         "console/overview.html",
