@@ -90,4 +90,8 @@ document.addEventListener("click", (event) => {
   if (!place.hidden) refreshLog(place).catch(fail);
 });
 
-if (page) setTimeout(round, SECONDS * 1000);
+if (page) {
+  // As they are now, before htmx marks what it has seen: a press must not fall on a link that is put in place of itself.
+  for (const place of page.querySelectorAll("[data-region]")) shown.set(place.dataset.region, place.innerHTML);
+  setTimeout(round, SECONDS * 1000);
+}
