@@ -30,7 +30,8 @@ def _operator(web: Web) -> None:
 def test_wrong_password_is_said_and_the_right_one_leads_on(open_page: OpenPage, shoot: Shoot) -> None:
     page = open_page()
     page.goto("/console/overview/")
-    page.keyboard.type("olga@example.com")  # the field has the focus
+    page.locator("#id_username:focus").wait_for()
+    page.keyboard.type("olga@example.com")
     page.keyboard.press("Tab")
     page.keyboard.type("not-the-password")
     page.keyboard.press("Enter")
@@ -147,7 +148,7 @@ def test_keyboard_reaches_the_content_first_and_closes_menus(open_page: OpenPage
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    page.locator("#main:focus").wait_for()
     theme = page.get_by_label("Theme", exact=True)
     theme.focus()
     page.keyboard.press("Enter")

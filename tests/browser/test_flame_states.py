@@ -30,7 +30,7 @@ def _operator(web: Web) -> None:
 def test_empty_then_filled_then_stale_then_denied(
     open_page: OpenPage, shoot: Shoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = open_page()
+    page = open_page(refusals=True)  # it asks for a node's processes as the right to see them goes, maybe
     log_in(page, "olga", then="/console/gpu-memory/")
     page.get_by_text("No device has reported yet").wait_for()
     assert violations(page) == []

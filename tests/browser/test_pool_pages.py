@@ -17,7 +17,17 @@ from gpupool import services
 from gpupool.admission_settings import AdmissionSettings
 from gpupool.controller.loop import Controller
 from gpupool.leases.postgres import PostgresStore
-from gpupool.models import DeviceEvent, EngineSwitch, HealingAction, Instance, InstanceLog, Lease, ModelVersion, XidRule
+from gpupool.models import (
+    Device,
+    DeviceEvent,
+    EngineSwitch,
+    HealingAction,
+    Instance,
+    InstanceLog,
+    Lease,
+    ModelVersion,
+    XidRule,
+)
 from gpupool.policies.admission import Rule
 from gpupool.policies.manifest import stated
 from gpupool.policies.reconcile import Rules
@@ -188,8 +198,12 @@ class _Backstage:
 def backstage(web: Web, embedded_postgres_url: str, tmp_path: Path) -> Iterator[None]:
     made = _Backstage(web, embedded_postgres_url, tmp_path)
     made.start()
-    yield
-    made.stop()
+    try:
+        # Pages that ask what fits look once.
+        wait_until(Device.objects.exists, "the node tells nothing of its devices", deadline_seconds=30)
+        yield
+    finally:
+        made.stop()
 
 
 def test_an_instance_is_started_watched_read_and_stopped(open_page: OpenPage, shoot: Shoot, backstage: None) -> None:

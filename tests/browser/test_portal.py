@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
 from dashboard.views.portal import keys as keys_page
 from tenants import services
@@ -43,6 +45,7 @@ def _acme(web: Web) -> None:
 
 def test_key_is_made_shown_once_and_revoked(open_page: OpenPage, shoot: Shoot) -> None:
     page = open_page()
+    page.clock.install()
     log_in(page, "ada", then="/t/acme/keys/")
     page.get_by_role("link", name="New key").click()
     dialog = page.get_by_role("dialog")
@@ -58,8 +61,10 @@ def test_key_is_made_shown_once_and_revoked(open_page: OpenPage, shoot: Shoot) -
     assert len(secret) > 40
     shoot(page, "key-created")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.clock.pause_at(timezone.now() + timedelta(minutes=1))  # it is told for a moment only
     dialog.get_by_role("button", name="Copy").click()
     page.locator(".copied").wait_for()
+    page.clock.resume()
     assert page.evaluate("navigator.clipboard.readText()") == secret
     page.keyboard.press("Escape")
     page.get_by_text("search-prod").wait_for()
