@@ -14,10 +14,12 @@ from django.utils.timezone import localtime
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from dashboard import labels
+from dashboard.fault_sentences import fault_said
 from dashboard.templatetags.gatehouse import bytes_text, duration_text, percent
 from dashboard.version_steps import VersionStep
-from gpupool.models import InstanceEvent, ModelVersion
+from gpupool.models import DeviceEvent, InstanceEvent, ModelVersion
 from gpupool.policies.healing_world import Rules
+from gpupool.policies.xid import rule_for
 from gpupool.selectors import EngineOverview
 
 register = template.Library()
@@ -117,6 +119,13 @@ def share_text(value: object) -> str:
 def lookup(mapping: Mapping[object, object], key: object) -> object:
     """What stands under a key; None where nothing does."""
     return mapping.get(key)
+
+
+@register.filter
+def code_meaning(event: DeviceEvent) -> str:
+    """What an event's error code means in the catalogues; "" for one that they do not know, or of another kind."""
+    rule = rule_for(event.code, {}) if event.kind in ("xid", "code") and event.code is not None else None
+    return "" if rule is None else fault_said(rule.meaning)
 
 
 @register.filter

@@ -451,5 +451,6 @@ def test_pages_say_reasons_in_the_readers_language(operator: Client, monkeypatch
         )  # fmt: skip
     events = operator.get("/console/healing/events/").content.decode()
     assert events.count("≈Its node was restarted since.") == 2
+    assert events.count("Graphics engine exception") == 2
     assert "≈No device can take it." in fit
     assert "≈it needs" in fit.lower()
