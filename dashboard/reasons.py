@@ -231,11 +231,16 @@ _OF_ALL: Final = _("Its claim")
 _STOPPED: Final = _("%(sentence)s.")
 _MORE: Final = _("and %(count)s more")
 _BETWEEN: Final = _("; ")
+_AMONG: Final = _(", ")
+_SOME: Final = _("%(count)s of %(vendor)s")
 _NEXT: Final = re.compile(r"(?<=[.?]) (?=[A-Z])")
 _WORDS: Final = frozenset(
     {"answer", "code", "count", "deed", "name", "node", "pid", "remedy", "seconds", "share", "size", "state", "status"}
 )
 """Places for a word or a number: no sentence goes on within them."""
+
+_NAMES: Final = frozenset({"command", "device", "engine", "host", "index", "path", "tensor", "vendor"})
+"""Places for what something is called: what a sentence says after a colon is not that."""
 
 _OF_REFUSALS: Final = frozenset(refusals.ALL) - frozenset(ALL)
 
@@ -314,7 +319,7 @@ def _clause(text: str, deep: int) -> str | None:
 def _found(text: str, sentences: Iterable[Sentence], deep: int) -> str | None:
     for sentence in sentences:
         values = sentence.values_in(text)
-        if values is not None and not any(name in _WORDS and _NEXT.search(value) for name, value in values.items()):
+        if values is not None and all(_fits(name, value) for name, value in values.items()):
             if sentence.text in _OF_REFUSALS:
                 return refusals.said(text, deep=deep)
             told = gettext(sentence.text)
@@ -322,6 +327,13 @@ def _found(text: str, sentences: Iterable[Sentence], deep: int) -> str | None:
                 return text  # English is said as it was
             return told % {name: _value(name, value, deep) for name, value in unquoted(values).items()}
     return None
+
+
+def _fits(name: str, value: str) -> bool:
+    """Whether the value of a place is no more than what stands there: no other sentence, and not its beginning."""
+    if name in _NAMES and ": " in value:
+        return False
+    return name not in _WORDS or not _NEXT.search(value)
 
 
 def _value(name: str, value: str, deep: int) -> str:
@@ -340,6 +352,8 @@ def _value(name: str, value: str, deep: int) -> str:
             return labels.word("instance", value)
         case "devices":
             return _devices(value)
+        case "own":
+            return gettext(_AMONG).join(_some(part) for part in value.split(", "))
         case "way" if value in WAYS:
             return gettext(value)
     return value
@@ -369,6 +383,12 @@ def _one_device(part: str) -> str:
         return gettext(_MORE) % {"count": found[1]}
     labelled = _LABELLED.fullmatch(part)
     return part if labelled is None else _of_a_device(labelled["device"], clause_said(labelled["clause"]))
+
+
+def _some(part: str) -> str:
+    """How many devices of one vendor."""
+    count, of, vendor = part.partition(" of ")
+    return gettext(_SOME) % {"count": count, "vendor": vendor} if of else part
 
 
 def _of_a_device(device: str, clause: str) -> str:
