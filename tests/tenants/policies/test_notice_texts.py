@@ -1,7 +1,10 @@
 """Notices as people read them: amounts, and sentences in Chinese."""
 
+import re
+
 import pytest
 
+from tenants.policies import notice_texts
 from tenants.policies.notice_texts import amount_text, notice_text
 from tenants.policies.notices import NoticeKind
 
@@ -20,6 +23,13 @@ from tenants.policies.notices import NoticeKind
 )
 def test_money_is_said_exactly_to_the_cent_and_less_than_one_in_full(metric: str, amount: int, said: str) -> None:
     assert amount_text(metric, amount, "EUR" if metric == "money" else "") == said
+
+
+@pytest.mark.parametrize("kind", NoticeKind)
+def test_chinese_sentences_have_chinese_marks(kind: NoticeKind) -> None:
+    _english, chinese = notice_texts._TEXTS[kind]
+    for text in chinese:
+        assert not re.search(r"[\u4e00-\u9fff}] ?[,;:?]|[,;:?] ?[\u4e00-\u9fff{]", text)
 
 
 def test_chinese_words_have_full_marks_and_spaces_beside_latin_ones() -> None:
