@@ -6,7 +6,7 @@ sentences in a row each is said for itself. What stands nowhere here is shown as
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Final
 
@@ -15,7 +15,7 @@ from django.utils.translation import gettext, override
 from django.utils.translation import gettext_noop as _
 
 from dashboard import agent_sentences, fault_sentences, file_sentences, labels, node_sentences, refusals
-from dashboard.sentences import DEEPEST, LONGEST, Sentence, sentences_of, unquoted
+from dashboard.sentences import DEEPEST, LONGEST, Sentences, unquoted
 from gpupool.policies.xid import recovery_verb
 
 SENTENCES: Final = (
@@ -294,14 +294,14 @@ def _in_others(reason: str) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _sentences() -> tuple[Sentence, ...]:
+def _sentences() -> Sentences:
     """Those of refusals too: of all that a text may be, what says most is meant."""
-    return sentences_of(dict.fromkeys((*ALL, *refusals.ALL)))
+    return Sentences(dict.fromkeys((*ALL, *refusals.ALL)))
 
 
 @cache
-def _clauses() -> tuple[Sentence, ...]:
-    return sentences_of(CLAUSES)
+def _clauses() -> Sentences:
+    return Sentences(CLAUSES)
 
 
 def _sentence(text: str, deep: int) -> str | None:
@@ -316,8 +316,8 @@ def _clause(text: str, deep: int) -> str | None:
     return _found(text, _clauses(), deep)
 
 
-def _found(text: str, sentences: Iterable[Sentence], deep: int) -> str | None:
-    for sentence in sentences:
+def _found(text: str, sentences: Sentences, deep: int) -> str | None:
+    for sentence in sentences.like(text):
         values = sentence.values_in(text)
         if values is not None and all(_fits(name, value) for name, value in values.items()):
             if sentence.text in _OF_REFUSALS:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
 from dashboard import document_sentences, labels
-from dashboard.sentences import DEEPEST, LONGEST, Sentence, sentences_of, unquoted
+from dashboard.sentences import DEEPEST, LONGEST, Sentences, unquoted
 from dashboard.slo_words import ALERT_STATES
 
 Made = TypeVar("Made")
@@ -262,7 +262,7 @@ def said(message: str, *, deep: int = 0) -> str:
     """A service's sentence in the active language; as it is where no translation is known."""
     if len(message) > LONGEST or deep > DEEPEST:
         return message
-    for sentence in _sentences():
+    for sentence in _sentences().like(message):
         if (found := sentence.values_in(message)) is not None:
             told, values = gettext(sentence.text), unquoted(found)
             return told % (values if told == sentence.text else _in_words(values, deep))
@@ -297,8 +297,8 @@ def tried(form: forms.Form, write: Callable[[], Made], *, fields: Mapping[str, s
 
 
 @cache
-def _sentences() -> tuple[Sentence, ...]:
-    return sentences_of(ALL)
+def _sentences() -> Sentences:
+    return Sentences(ALL)
 
 
 def _in_words(values: Mapping[str, str], deep: int) -> dict[str, str]:

@@ -3,11 +3,15 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 PLACE: Final = re.compile(r"%\((\w+)\)s")
 LONGEST: Final = 1_200
 """Characters. What is longer is shown as it was said: engines' and other people's words lie within it."""
+
+_START: Final = 2
+"""Characters of a beginning by which sentences are sorted."""
 
 DEEPEST: Final = 4
 """Sentences within sentences; what lies deeper is shown as it was said."""
@@ -51,6 +55,22 @@ def sentences_of(texts: Iterable[str]) -> tuple[Sentence, ...]:
         Sentence(text, tuple(PLACE.split(text)[::2]), tuple(PLACE.findall(text)))
         for text in sorted(texts, key=lambda one: len(PLACE.sub("", one)), reverse=True)
     )
+
+
+class Sentences:
+    """Many, of which those that a text may be are found by how it begins."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._starting: dict[str, list[tuple[int, Sentence]]] = {}
+        for rank, sentence in enumerate(sentences_of(texts)):
+            first = sentence.literals[0]
+            start = first[:_START] if len(first) >= _START else ""
+            self._starting.setdefault(start, []).append((rank, sentence))
+
+    def like(self, said: str) -> list[Sentence]:
+        """Those that may begin so, in the order of `sentences_of`."""
+        found = self._starting.get("", []) + (self._starting.get(said[:_START], []) if len(said) >= _START else [])
+        return [sentence for _rank, sentence in sorted(found, key=itemgetter(0))]
 
 
 def unquoted(values: Mapping[str, str]) -> dict[str, str]:

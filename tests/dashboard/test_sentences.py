@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dashboard.reasons import reason_said
 from dashboard.refusals import said
-from dashboard.sentences import LONGEST, PLACE, sentences_of, unquoted
+from dashboard.sentences import LONGEST, PLACE, Sentences, sentences_of, unquoted
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,13 @@ def test_values_are_those_of_a_regular_expression(literals: list[str], text: str
     pattern = "".join(re.escape(part) if nth % 2 == 0 else f"(?P<{part}>.+?)" for nth, part in enumerate(parts))
     found = re.fullmatch(pattern, text, re.DOTALL)
     assert sentences_of([written])[0].values_in(text) == (None if found is None else found.groupdict())
+
+
+@given(st.lists(st.text("ab", max_size=4), min_size=1, max_size=8, unique=True), st.text("ab", max_size=6))
+def test_looking_at_the_beginning_first_finds_the_same_ones_in_the_same_order(starts: list[str], text: str) -> None:
+    texts = [*starts, *(f"{start}%(rest)s" for start in starts)]
+    found = [one.text for one in sentences_of(texts) if one.values_in(text) is not None]
+    assert [one.text for one in Sentences(texts).like(text) if one.values_in(text) is not None] == found
 
 
 @pytest.mark.parametrize(
