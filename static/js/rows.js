@@ -1,5 +1,5 @@
 // Keeps the rows of a page up to date: the pill names [data-live="channel/scope"], each row its [data-row]. Rows do not
-// come or move by themselves, for the page is one of a sorted and filtered list; those that are gone are dimmed.
+// come or move by themselves, for the page is one of a sorted and filtered list; those that are gone are struck out.
 import { denied } from "./denied.js";
 import { live, showState } from "./live.js";
 import { fillSlots, setClock } from "./slots.js";

@@ -57,8 +57,9 @@ def page(open_page: OpenPage, web: Web) -> "Page":
 
 
 def watched() -> set[Topic]:
-    """What the web process's hubs watch for anybody."""
-    return {topic for one in hub._hubs.values() for topic in tuple(one._watched)}
+    """What the web process's hub watches for anybody; those of servers before it may have ended in the middle of it."""
+    running = [one for loop, one in tuple(hub._hubs.items()) if loop.is_running()]
+    return {topic for one in running for topic in tuple(one._watched)}
 
 
 def test_a_hidden_tab_watches_nothing_until_it_is_seen_again(page: "Page") -> None:
