@@ -49,7 +49,7 @@ def arrived(value: datetime) -> str:
 @register.simple_tag
 def stage_bar(stages: Sequence[Stage], whole: float) -> SafeString:
     """The stages one after the other, `whole` milliseconds wide."""
-    told = ", ".join(f"{labels.word('stage', stage.name)} {precise(stage.ms)}" for stage in stages)
+    told = gettext(", ").join(f"{labels.word('stage', stage.name)} {precise(stage.ms)}" for stage in stages)
     rects = format_html_join(
         "",
         '<rect class="stage-{}" x="{}" width="{}" y="0" height="10"></rect>',
@@ -114,7 +114,7 @@ def latency_flame(parts: Sequence[tuple[str, float]], widest: float) -> SafeStri
             if ms > 0
         ),
     )
-    told = ", ".join(f"{labels.word('stage', name)} {precise(ms)}" for name, ms in parts)
+    told = gettext(", ").join(f"{labels.word('stage', name)} {precise(ms)}" for name, ms in parts)
     return format_html(
         '<svg class="latency-flame" width="100%" height="{}" role="img" aria-label="{}">{}</svg>', 3 * _ROW, told, boxes
     )

@@ -87,7 +87,7 @@ function build(row) {
   put("id", `${row.id.slice(0, 13)}…`);
   put("tenant", row.tenant_name || "–");
   put("model", row.model);
-  put("api", row.streamed ? `${row.api}, ${wanted.streamed}` : row.api);
+  put("api", row.streamed ? `${row.api} · ${wanted.streamed}` : row.api);
   put("key", row.key_name || "–");
   put("outcome", words.words.outcome[row.outcome] ?? row.outcome);
   slot("outcome").className = `pill ${words.tones[row.outcome] ?? "idle"}`;
