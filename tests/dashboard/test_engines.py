@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 
+from dashboard import reasons
 from dashboard.views.console import engines as page
 from gpupool import services
 from gpupool.engines.plugins import BrokenPlugin
@@ -48,6 +49,8 @@ def test_broken_plugins_are_named_with_their_reason(operator: Client, monkeypatc
     text = operator.get("/console/engines/").content.decode()
     for shown in ("could not be loaded", "warp-drive", "cannot be imported: &lt;no such thing&gt;."):
         assert shown in text
+    monkeypatch.setattr(reasons, "gettext", lambda text: f"≈{text}")
+    assert "≈warp_room:ROOM cannot be imported" in operator.get("/console/engines/").content.decode()
 
 
 def test_an_engine_is_switched_off_after_being_told_what_happens(operator: Client) -> None:

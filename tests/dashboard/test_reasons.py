@@ -16,6 +16,7 @@ from gpupool.policies import topology, xid
 from gpupool.policies.remedy import WORDS
 from tests.dashboard.people import pool
 from tests.dashboard.spoken import ROOT, spoken, with_places
+from tests.factories import make_fine_tuning_job, make_tenant
 
 
 @pytest.fixture(autouse=True)
@@ -370,6 +371,16 @@ def test_error_codes_are_said_in_the_readers_language(operator: Client, monkeypa
     assert "≈correlate with the XID before it" in rules
     change = operator.get("/console/healing/rules/45/").content.decode()
     assert "≈preemptive cleanup after an earlier error" in change
+
+
+@pytest.mark.django_db
+def test_why_a_training_failed_is_said_in_the_readers_language(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "The trainer ended with status 1; see its log."
+    make_fine_tuning_job(make_tenant(), pool().version, state="failed", error_message=told)
+    monkeypatch.setattr(reasons, "gettext", lambda text: f"≈{text}")
+    assert "≈The trainer ended with status 1" in operator.get("/console/training/").content.decode()
 
 
 EXITED: Final = "The engine exited with code 1 while loading."
