@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,9 +46,10 @@ class Lifespan:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         install_runtime(None)
-        await runtime.stop()
-        await close_shared_hub()
-        await close_shared_store()
+        async with AsyncExitStack() as stack:  # each of them, whatever becomes of those before it
+            stack.push_async_callback(close_shared_store)
+            stack.push_async_callback(close_shared_hub)
+            stack.push_async_callback(runtime.stop)
         await send({"type": "lifespan.shutdown.complete"})
 
 

@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 
+import config.web
 from config.environment import BASE_DIR
-from config.web import build_application
+from config.web import Lifespan, build_application
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,25 @@ async def test_a_socket_to_or_from_nowhere_is_closed_without_a_failure(path: str
     await communicator.send_input({"type": "websocket.connect"})
     assert (await communicator.receive_output(timeout=10))["type"] == "websocket.close"
     await communicator.wait(10)
+
+
+async def test_what_fails_at_the_end_holds_up_no_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    runtime = AsyncMock()
+    runtime.stop.side_effect = OSError("torn")
+
+    def end(name: str) -> AsyncMock:
+        return AsyncMock(side_effect=lambda: ended.append(name))
+
+    monkeypatch.setattr(config.web, "build_web_runtime", lambda _: runtime)
+    monkeypatch.setattr(config.web, "check_store_settings", lambda: None)
+    monkeypatch.setattr(config.web, "close_shared_hub", end("hub"))
+    monkeypatch.setattr(config.web, "close_shared_store", end("store"))
+    send = AsyncMock()
+    with pytest.raises(OSError, match="torn"):
+        await Lifespan()({"type": "lifespan"}, AsyncMock(), send)
+    assert ended == ["hub", "store"]
+    send.assert_awaited_once_with({"type": "lifespan.startup.complete"})  # nobody is told that all ended well
 
 
 @pytest.mark.parametrize(("url", "secure"), [("https://gate.example", True), ("http://gate.example:8000", False)])
