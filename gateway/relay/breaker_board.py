@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from core.clock import Clock
-from gateway.policies.breaker import Breaker, BreakerState
+from gateway.policies.breaker import Breaker, BreakerState, trial_at
 from gateway.relay.picker import Balancer
 from gateway.relay.valkey import ValkeyClient, ValkeyRefused, ValkeyUnavailable
 
@@ -118,11 +118,12 @@ class BreakerBoard:
         """The longest left alone first."""
         breakers = {key: one for key, one in self._balancer.breakers().items() if one.state is not BreakerState.CLOSED}
         self._since = {key: self._since.get(key, one.opened_at + self._ahead) for key, one in breakers.items()}
-        told = [self._left_alone(key, one) for key, one in breakers.items()]
+        lonely = self._balancer.lonely()
+        told = [self._left_alone(key, one, lonely=key in lonely) for key, one in breakers.items()]
         return sorted(told, key=lambda one: one.since)[:MOST_TOLD]
 
-    def _left_alone(self, instance_id: UUID, breaker: Breaker) -> LeftAlone:
-        open_until = breaker.opened_at + breaker.open_seconds + self._ahead
+    def _left_alone(self, instance_id: UUID, breaker: Breaker, *, lonely: bool) -> LeftAlone:
+        open_until = trial_at(breaker, lonely=lonely) + self._ahead
         return LeftAlone(
             instance_id,
             since=self._since[instance_id],

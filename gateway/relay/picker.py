@@ -110,6 +110,24 @@ class Balancer:
         """Of the instances that failed lately; all others are closed."""
         return {instance_id: breaker.state for instance_id, breaker in self._breakers.items()}
 
+    def lonely(self) -> frozenset[UUID]:
+        """Instances left alone whose requests, or some of them, no other can be sent: `pick` tries them sooner.
+
+        However full the others are, which is so for a moment.
+        """
+        found = []
+        well: dict[tuple[UUID, UUID | None], frozenset[Api]] = {}  # what the others beside one can be asked
+        for instance_id, breaker in self._breakers.items():
+            row = self._snapshot.endpoint_row(instance_id)
+            if breaker.state is BreakerState.CLOSED or row is None:
+                continue
+            beside = (row.model_id, row.endpoint.tenant_id)
+            if beside not in well:
+                well[beside] = self._well(*beside)
+            if _apis(row.endpoint.engine) - well[beside]:
+                found.append(instance_id)
+        return frozenset(found)
+
     # For one request
 
     def pick(
@@ -219,6 +237,16 @@ class Balancer:
         else:
             self._breakers[instance_id] = breaker
 
+    def _well(self, model_id: UUID, tenant_id: UUID | None) -> frozenset[Api]:
+        """What those endpoints can be asked whose breaker is closed."""
+        breakers = self._breakers
+        engines = {
+            e.engine
+            for e in self._snapshot.endpoints(model_id, tenant_id)
+            if (breaker := breakers.get(e.instance_id)) is None or breaker.state is BreakerState.CLOSED
+        }
+        return frozenset().union(*map(_apis, engines))
+
     def _routable(self, candidates: list[Endpoint]) -> list[Endpoint]:
         now, breakers = self._clock.monotonic(), self._breakers
         due = []
@@ -267,6 +295,11 @@ class Balancer:
 def _can(endpoint: Endpoint, api: Api) -> bool:
     room = find_room(endpoint.engine)
     return room is not None and api in room.capabilities
+
+
+def _apis(engine: str) -> frozenset[Api]:
+    room = find_room(engine)
+    return frozenset() if room is None else frozenset(api for api in Api if api in room.capabilities)
 
 
 class ModelPicker:

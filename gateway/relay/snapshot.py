@@ -170,6 +170,10 @@ class Snapshot:
             return ready.endpoints
         return tuple(e for e in ready.endpoints if e.tenant_id is None or e.tenant_id == tenant_id)
 
+    def endpoint_row(self, instance_id: UUID) -> EndpointRow | None:
+        """That instance and whose model it is; None unless it is ready."""
+        return self._endpoints.get(instance_id)
+
     def has_endpoint(self, instance_id: UUID) -> bool:
         """Whether that instance is ready, of whatever model."""
         return instance_id in self._endpoints

@@ -6,11 +6,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gateway.policies.breaker import FAILURES_TO_OPEN, OPEN_SECONDS, AttemptOutcome
+from gateway.policies.breaker import FAILURES_TO_OPEN, LONELY_SECONDS, OPEN_SECONDS, AttemptOutcome
 from gateway.relay.breaker_board import LAPSE_SECONDS, RENEW_SECONDS, BreakerBoard, LeftAlone, Word
-from gateway.relay.plan import Endpoint
+from gateway.relay.plan import Api, Endpoint
 from gateway.relay.valkey import ValkeyClient, ValkeyRefused
-from tests.gateway.relay.test_picker import Pool
+from tests.gateway.relay.test_picker import MODEL, NONE, Pool
 
 WALL = 1_760_000_000.0
 PROCESS = UUID(int=7)
@@ -57,7 +57,7 @@ def told() -> _Told:
 
 
 async def test_an_open_breaker_is_told_with_since_when_why_and_when_it_is_tried(told: _Told) -> None:
-    failing, refusing = told.pool.add(), told.pool.add()
+    failing, refusing, _well = told.pool.add(), told.pool.add(), told.pool.add()
     await told.board.tell()
     told.fail(failing, AttemptOutcome.FAILED, FAILURES_TO_OPEN - 1)
     await told.board.tell()
@@ -70,6 +70,21 @@ async def test_an_open_breaker_is_told_with_since_when_why_and_when_it_is_tried(
         LeftAlone(failing.instance_id, WALL, "failed", WALL + OPEN_SECONDS),
         LeftAlone(refusing.instance_id, WALL + 3, "refused", WALL + 5),
     ]
+
+
+async def test_the_only_one_that_refuses_connections_is_told_to_be_tried_as_soon_as_it_is(told: _Told) -> None:
+    endpoint = told.pool.add()
+    for _ in range(5):
+        told.fail(endpoint, AttemptOutcome.REFUSED_CONNECTION)
+        told.clock.advance(1)
+    await told.board.tell()
+    trial_at = WALL + 4 + LONELY_SECONDS
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL + 4, "refused", trial_at)]
+    assert told.pool.balancer.pick(MODEL, Api.CHAT, NONE) == endpoint  # at that moment
+    told.pool.add()
+    await told.board.tell()
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL + 4, "refused", WALL + 4 + 30)]
+    assert told.pool.balancer.pick(MODEL, Api.CHAT, NONE) != endpoint
 
 
 async def test_it_is_left_alone_since_the_first_time_until_a_trial_succeeds(told: _Told) -> None:

@@ -30,9 +30,11 @@ class Pool:
         while True:
             yield from (0.0, 0.3, 0.5, 0.7, 0.9)
 
-    def add(self, tenant_id: UUID | None = None, *, cap: int | None = None, firm: bool = False) -> Endpoint:
+    def add(
+        self, tenant_id: UUID | None = None, *, cap: int | None = None, firm: bool = False, engine: str = "vllm"
+    ) -> Endpoint:
         endpoint = Endpoint(
-            uuid4(), uuid4(), "vllm", "127.0.0.1", 1, "", "tiny", tenant_id=tenant_id, cap=cap, cap_firm=firm
+            uuid4(), uuid4(), engine, "127.0.0.1", 1, "", "tiny", tenant_id=tenant_id, cap=cap, cap_firm=firm
         )
         self.snapshot.apply(ENDPOINTS, [], [EndpointRow(endpoint.instance_id, MODEL, endpoint)])
         return endpoint
@@ -145,6 +147,22 @@ def test_the_only_endpoint_comes_back_within_two_seconds_however_long_it_was_awa
         assert pool.balancer.pick(MODEL, Api.CHAT, NONE) is None
         pool.clock.advance(1.1)
         assert pool.balancer.pick(MODEL, Api.CHAT, NONE) == one
+
+
+def test_one_is_lonely_while_no_other_takes_its_tenants_requests_or_all_that_it_can_be_asked(pool: Pool) -> None:
+    tenant = uuid4()
+    one, own = pool.add(), pool.add(tenant)
+    assert pool.balancer.lonely() == frozenset()  # both are well
+    fail(pool, own)
+    assert pool.balancer.lonely() == frozenset()
+    fail(pool, one)
+    assert pool.balancer.lonely() == {one.instance_id, own.instance_id}
+    pool.add(tenant)
+    assert pool.balancer.lonely() == {one.instance_id}
+    pool.add(engine="kserve")
+    assert pool.balancer.lonely() == {one.instance_id}
+    pool.add()
+    assert pool.balancer.lonely() == frozenset()
 
 
 def test_back_pressure_and_clients_faults_open_nothing(pool: Pool) -> None:
