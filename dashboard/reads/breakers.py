@@ -23,7 +23,7 @@ class LeftAlone:
     instance_id: UUID
     process: str
     since: datetime
-    why: str  # refused, failed
+    why: str  # of gateway.policies.breaker.Opened
     trial_at: datetime | None
 
 

@@ -39,6 +39,14 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half_open"  # one trial is in flight, nothing else is routed
 
 
+class Opened(StrEnum):
+    """What opened a breaker last."""
+
+    REFUSED = "refused"  # a connection was
+    FAILED = "failed"  # half of the window
+    TRIAL = "trial"  # a trial, which failed
+
+
 S = BreakerState
 
 ALLOWED: Final[Mapping[BreakerState, frozenset[BreakerState]]] = {
@@ -62,11 +70,19 @@ class Breaker:
     opened_at: float = 0.0
     open_seconds: float = 0.0
     refusals: int = 0  # refused connections in a row
+    trial_failed: bool = False  # by which it opened again
 
     @property
     def unblemished(self) -> bool:
         """As if nothing had ever been seen of it: it need not be remembered."""
         return self.state is S.CLOSED and not self.window
+
+    @property
+    def why(self) -> Opened:
+        """Of one that is not closed."""
+        if self.refusals:
+            return Opened.REFUSED
+        return Opened.TRIAL if self.trial_failed else Opened.FAILED
 
 
 def trial_at(breaker: Breaker, *, lonely: bool = False) -> float:
@@ -123,7 +139,7 @@ def _after_trial(breaker: Breaker, outcome: AttemptOutcome, *, now: float) -> Br
             _check(breaker.state, S.CLOSED)
             return Breaker()
         case AttemptOutcome.FAILED:
-            return _open(breaker, now=now, seconds=OPEN_SECONDS)
+            return replace(_open(breaker, now=now, seconds=OPEN_SECONDS), trial_failed=True)
         case AttemptOutcome.REFUSED_CONNECTION:
             return _refused(breaker, now=now)
         case AttemptOutcome.BACK_PRESSURE | AttemptOutcome.NEUTRAL:

@@ -11,14 +11,14 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final
 from uuid import UUID
 
 import msgspec
 import structlog
 
 from core.clock import Clock
-from gateway.policies.breaker import Breaker, BreakerState, trial_at
+from gateway.policies.breaker import Breaker, BreakerState, Opened, trial_at
 from gateway.relay.picker import Balancer
 from gateway.relay.valkey import ValkeyClient, ValkeyRefused, ValkeyUnavailable
 
@@ -39,7 +39,7 @@ class LeftAlone(msgspec.Struct, frozen=True):
 
     instance_id: UUID
     since: float  # the first time, however often it was tried since
-    why: Literal["refused", "failed"]  # connections to it are refused; or half of the last attempts there failed
+    why: Opened  # the last time
     trial_at: float | None  # from when on a request is sent as a trial; None: one is under way
 
 
@@ -127,6 +127,6 @@ class BreakerBoard:
         return LeftAlone(
             instance_id,
             since=self._since[instance_id],
-            why="refused" if breaker.refusals else "failed",
+            why=breaker.why,
             trial_at=open_until if breaker.state is BreakerState.OPEN else None,
         )

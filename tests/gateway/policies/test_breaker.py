@@ -13,6 +13,7 @@ from gateway.policies.breaker import (
     Breaker,
     BreakerState,
     IllegalTransition,
+    Opened,
     admits,
     after_attempt,
     begin_trial,
@@ -77,6 +78,18 @@ def test_a_trial_that_says_nothing_is_followed_by_the_next_at_once(outcome: Atte
     breaker = after_attempt(begin_trial(after(*[O.FAILED] * 10)), outcome, now=31.0, trial=True)
     assert breaker.state is S.OPEN
     assert admits(breaker, now=31.0)
+
+
+def test_it_says_what_opened_it_last_and_a_trial_is_no_half_of_the_window() -> None:
+    refused, failed = after(O.REFUSED_CONNECTION), after(*[O.FAILED] * 10)
+    assert (refused.why, failed.why) == (Opened.REFUSED, Opened.FAILED)
+    for opened in (refused, failed):
+        trial = after_attempt(begin_trial(opened), O.FAILED, now=31.0, trial=True)
+        assert trial.why == begin_trial(trial).why == Opened.TRIAL
+        silent = after_attempt(begin_trial(trial), O.NEUTRAL, now=62.0, trial=True)
+        assert silent.why is Opened.TRIAL
+        assert after_attempt(begin_trial(silent), O.REFUSED_CONNECTION, now=63.0, trial=True).why is Opened.REFUSED
+        assert after_attempt(begin_trial(silent), O.OK, now=63.0, trial=True) == Breaker()
 
 
 def test_what_was_sent_before_it_opened_changes_nothing() -> None:
