@@ -317,16 +317,17 @@ def _clause(text: str, deep: int) -> str | None:
 
 
 def _found(text: str, sentences: Sentences, deep: int) -> str | None:
-    for sentence in sentences.like(text):
-        values = sentence.values_in(text)
-        if values is not None and all(_fits(name, value) for name, value in values.items()):
-            if sentence.text in _OF_REFUSALS:
-                return refusals.said(text, deep=deep)
-            told = gettext(sentence.text)
-            if told == sentence.text:
-                return text  # English is said as it was
-            return told % {name: _value(name, value, deep) for name, value in unquoted(values).items()}
-    return None
+    found = sentences.found(text, fits=_fits)
+    if found is None:
+        return None
+    sentence, values = found
+    told = gettext(sentence.text)
+    if sentence.text in _OF_REFUSALS:
+        # What lies within is not only of refusals: the files that an estimate reads have reasons too.
+        return refusals.filled(sentence, told, values, within=lambda part: _why(part, deep + 1))
+    if told == sentence.text:
+        return text  # English is said as it was
+    return told % {name: _value(name, value, deep) for name, value in unquoted(values).items()}
 
 
 def _fits(name: str, value: str) -> bool:

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
 from dashboard import document_sentences, labels
-from dashboard.sentences import DEEPEST, LONGEST, Sentences, unquoted
+from dashboard.sentences import DEEPEST, LONGEST, Sentence, Sentences, unquoted
 from dashboard.slo_words import ALERT_STATES
 
 Made = TypeVar("Made")
@@ -262,11 +262,17 @@ def said(message: str, *, deep: int = 0) -> str:
     """A service's sentence in the active language; as it is where no translation is known."""
     if len(message) > LONGEST or deep > DEEPEST:
         return message
-    for sentence in _sentences().like(message):
-        if (found := sentence.values_in(message)) is not None:
-            told, values = gettext(sentence.text), unquoted(found)
-            return told % (values if told == sentence.text else _in_words(values, deep))
-    return message
+    found = _sentences().found(message)
+    if found is None:
+        return message
+    sentence, values = found
+    return filled(sentence, gettext(sentence.text), values, within=lambda part: said(part, deep=deep + 1))
+
+
+def filled(sentence: Sentence, told: str, values: Mapping[str, str], *, within: Callable[[str], str]) -> str:
+    """A refusal's sentence as it is `told` in the active language, with its values; `within` says sentences in it."""
+    bare = unquoted(values)
+    return told % (bare if told == sentence.text else _in_words(bare, within))
 
 
 def all_said(messages: "tuple[str, ...]") -> list[str]:
@@ -301,7 +307,7 @@ def _sentences() -> Sentences:
     return Sentences(ALL)
 
 
-def _in_words(values: Mapping[str, str], deep: int) -> dict[str, str]:
+def _in_words(values: Mapping[str, str], within: Callable[[str], str]) -> dict[str, str]:
     """States and sentences within the sentence, in the active language too."""
     made = dict(values)
     for name in ("state", "other"):
@@ -314,5 +320,5 @@ def _in_words(values: Mapping[str, str], deep: int) -> dict[str, str]:
         made["windows"] = gettext(_AMONG).join(windows)
     for name in ("why", "whose", "what"):
         if name in made:
-            made[name] = said(made[name], deep=deep + 1)
+            made[name] = within(made[name])
     return made

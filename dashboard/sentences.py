@@ -1,7 +1,7 @@
 """Sentences with places for values, found again in what services and policies said in English."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
@@ -71,6 +71,16 @@ class Sentences:
         """Those that may begin so, in the order of `sentences_of`."""
         found = self._starting.get("", []) + (self._starting.get(said[:_START], []) if len(said) >= _START else [])
         return [sentence for _rank, sentence in sorted(found, key=itemgetter(0))]
+
+    def found(
+        self, said: str, *, fits: Callable[[str, str], bool] = lambda _name, _value: True
+    ) -> tuple[Sentence, dict[str, str]] | None:
+        """The first of them that it is, with what stands in its places; `fits`: whether a place may hold a value."""
+        for sentence in self.like(said):
+            values = sentence.values_in(said)
+            if values is not None and all(fits(name, value) for name, value in values.items()):
+                return sentence, values
+        return None
 
 
 def unquoted(values: Mapping[str, str]) -> dict[str, str]:

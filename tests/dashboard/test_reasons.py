@@ -11,6 +11,7 @@ from django.utils.translation import get_language
 
 from dashboard import fault_sentences, labels, node_sentences, reasons, refusals
 from dashboard.reasons import ALL, CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
+from dashboard.sentences import Sentences
 from gpupool.models import DeviceEvent
 from gpupool.policies import topology, xid
 from gpupool.policies.remedy import WORDS
@@ -414,6 +415,24 @@ def test_the_last_words_of_a_log_may_have_full_stops_and_are_no_part_of_the_sent
     monkeypatch.setattr(reasons, "gettext", lambda text: f"<{text}>")
     monkeypatch.setattr("dashboard.refusals.gettext", lambda text: f"<{text}>")
     assert reason_said(reason) == said
+
+
+def test_a_refusal_is_said_by_the_sentence_that_fits_and_not_by_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"%(engine)s does not start again.": "%(engine)s: never", "Ask: %(why)s again.": "ask for %(why)s"}
+    monkeypatch.setattr(reasons, "_OF_REFUSALS", words)
+    for module in (reasons, refusals):
+        monkeypatch.setattr(module, "_sentences", lambda: Sentences(words))
+        monkeypatch.setattr(module, "gettext", lambda text: words[text])
+    assert reason_said("vLLM does not start again.") == "vLLM: never"
+    assert reason_said("Ask: it does not start again.") == "ask for it does not start"
+
+
+def test_a_reason_within_a_refusal_is_said_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasons, "gettext", lambda text: f"<{text}>")
+    monkeypatch.setattr(refusals, "gettext", lambda text: text)
+    assert reason_said("Its files cannot be read here: There is no file /m on this node.") == (
+        "<Its files cannot be read here: <There is no file /m on this node.>.>"
+    )
 
 
 def test_every_way_that_devices_are_connected_has_words() -> None:
