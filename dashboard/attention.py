@@ -175,8 +175,10 @@ def _sentence(finding: Finding) -> str:
             )
         case Kind.BREAKER_OPEN:
             text = ngettext(
-                "Relays send %(n)s ready instance no requests, which fail there: %(names)s.",
-                "Relays send %(n)s ready instances no requests, which fail there: %(names)s.",
+                "%(n)s ready instance gets no requests from at least one relay process, whose own failed there: "
+                "%(names)s.",
+                "%(n)s ready instances get no requests from at least one relay process each, whose own failed there: "
+                "%(names)s.",
                 count,
             )
         case Kind.DEVICE_FAILED:

@@ -211,9 +211,10 @@ def _instances(now: datetime) -> Iterable[Finding]:
 
 
 def _breakers(now: datetime) -> Iterable[Finding]:
-    """Ready instances that a relay with requests for them leaves alone; not while they restart.
+    """Ready instances that at least one relay process with requests for them leaves alone; not while they restart.
 
-    Where a trial has been due for a while, no request has come that could be one.
+    Other processes may well reach them: what is broken may be the network of one relay's host. Where a trial has been
+    due for a while, no request has come that could be one.
     """
     lately = now - _LEFT_ALONE
     told = (one for one in read_left_alone() if one.since < lately)

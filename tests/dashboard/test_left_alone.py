@@ -16,6 +16,7 @@ from dashboard.reads.breakers import read_left_alone
 from gateway.policies.breaker import AttemptOutcome
 from gateway.relay.breaker_board import INDEX, BreakerBoard, LeftAlone, Word
 from gateway.relay.valkey import ValkeyClient
+from gpupool.models import Instance
 from tests.dashboard.people import pool
 from tests.dashboard.tenancy_rows import text_of
 from tests.gateway.relay.test_picker import Pool
@@ -59,7 +60,9 @@ def test_an_instance_says_which_process_leaves_it_alone_since_when_and_why(opera
         assert "half of its last requests there failed. One request is trying it now." in text
     for n in range(6):
         told(valkey_url, f"relay more:{n}", made.instance.pk)
-    assert "And so do 3 more processes." in text_of(operator.get(address))
+        if n == 3:
+            assert "And so has 1 more process." in text_of(operator.get(address))
+    assert "And so have 3 more processes." in text_of(operator.get(address))
 
 
 def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(operator: Client, valkey_url: str) -> None:
@@ -71,8 +74,13 @@ def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(oper
     assert lines(operator) == []  # nobody has asked for it since
     told(valkey_url, "relay a:1", made.instance.pk)
     told(valkey_url, "relay b:2", made.instance.pk, trial_at=None)
-    said = "Relays send 1 ready instance no requests, which fail there: qwen3-8b."
-    assert lines(operator) == [("Soon", said, own)]
+    one = "1 ready instance gets no requests from at least one relay process, whose own failed there: qwen3-8b."
+    assert lines(operator) == [("Soon", one, own)]
+    other = Instance.objects.create(version=made.version, node=made.device.node, engine="vllm", state="ready")
+    told(valkey_url, "relay b:2", other.pk)
+    both = "2 ready instances get no requests from at least one relay process each, whose own failed there: qwen3-8b."
+    assert [text for _level, text, _href in lines(operator)] == [both]
+    other.delete()
     made.instance.state = "failed"
     made.instance.save()
     assert lines(operator) == []  # that it failed is a line of its own
