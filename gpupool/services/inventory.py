@@ -176,6 +176,8 @@ def _apply_instance(
         has_process=fact.pid is not None,
     )
     seen = observed_members(node, instance, fact)
+    if fact.state == State.UNKNOWN:  # its engine does not answer: what it last said of its load may be long over
+        seen |= {"running_requests": None, "waiting_requests": None, "kv_used": None}
     changed = [name for name, value in seen.items() if getattr(instance, name) != value]
     if changed:
         for name in changed:
