@@ -29,6 +29,8 @@ EVERY_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 LAPSE_SECONDS: Final = 15
 MOST_TOLD: Final = 200
+UNASKED_SECONDS: Final = 15.0
+"""A trial that is due for longer has had no request that could be one."""
 
 _FORGET_SECONDS: Final = 3600
 _CALL_DEADLINE_SECONDS: Final = 1.0
@@ -115,12 +117,15 @@ class BreakerBoard:
         self._told, self._told_at = left_alone, now
 
     def _look(self) -> list[LeftAlone]:
-        """The longest left alone first."""
+        """The longest left alone first. Where they are too many, without those that nobody asks for."""
         breakers = {key: one for key, one in self._balancer.breakers().items() if one.state is not BreakerState.CLOSED}
         self._since = {key: self._since.get(key, one.opened_at + self._ahead) for key, one in breakers.items()}
         lonely = self._balancer.lonely()
         told = [self._left_alone(key, one, lonely=key in lonely) for key, one in breakers.items()]
-        return sorted(told, key=lambda one: one.since)[:MOST_TOLD]
+        if len(told) > MOST_TOLD:
+            lately = self._clock.monotonic() + self._ahead - UNASKED_SECONDS
+            told.sort(key=lambda one: (one.trial_at is not None and one.trial_at <= lately, one.since))
+        return sorted(told[:MOST_TOLD], key=lambda one: one.since)
 
     def _left_alone(self, instance_id: UUID, breaker: Breaker, *, lonely: bool) -> LeftAlone:
         open_until = trial_at(breaker, lonely=lonely) + self._ahead

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gateway.policies.breaker import FAILURES_TO_OPEN, LONELY_SECONDS, OPEN_SECONDS, AttemptOutcome, Opened
-from gateway.relay.breaker_board import LAPSE_SECONDS, RENEW_SECONDS, BreakerBoard, LeftAlone, Word
+from gateway.relay.breaker_board import LAPSE_SECONDS, MOST_TOLD, RENEW_SECONDS, BreakerBoard, LeftAlone, Word
 from gateway.relay.plan import Api, Endpoint
 from gateway.relay.valkey import ValkeyClient, ValkeyRefused
 from tests.gateway.relay.test_picker import MODEL, NONE, Pool
@@ -104,6 +104,23 @@ async def test_it_is_left_alone_since_the_first_time_until_a_trial_succeeds(told
     assert told.valkey.sent[-1] == [("DEL", KEY), ("ZREM", "t:breakers", PROCESS.hex)]
     counters = told.pool.balancer.counters
     assert (counters.opened_refused, counters.opened_failed) == (1, 1)
+
+
+async def test_where_too_many_are_left_alone_those_that_nobody_asks_for_are_not_told(told: _Told) -> None:
+    for _ in range(MOST_TOLD - 1):
+        told.fail(told.pool.add(), AttemptOutcome.REFUSED_CONNECTION)
+    tried = told.pool.add()
+    told.fail(tried, AttemptOutcome.REFUSED_CONNECTION)
+    told.clock.advance(60)
+    told.pool.balancer.started(tried)
+    newest = [told.pool.add() for _ in range(2)]
+    for endpoint in newest:
+        told.fail(endpoint, AttemptOutcome.REFUSED_CONNECTION)
+    await told.board.tell()
+    word = told.valkey.word()
+    assert len(word) == MOST_TOLD
+    assert {one.instance_id for one in word} >= {endpoint.instance_id for endpoint in (tried, *newest)}
+    assert [one.since for one in word] == [WALL] * (MOST_TOLD - 2) + [WALL + 60] * 2
 
 
 async def test_what_is_no_news_is_renewed_before_it_lapses_and_no_oftener(told: _Told) -> None:
