@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+import structlog
 from django.conf import settings
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 
 from tenants.models import Notice
 from tenants.policies.notices import NoticeKind
@@ -38,12 +39,14 @@ _CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The page by its name, and what of the payload it is the page of."""
 
+logger = structlog.get_logger(__name__)
+
 
 def notice_link(notice: Notice) -> str | None:
     """The full address of the page, for who gets the notice.
 
     None where `web_url` is not set, as no request may say what the address of this installation is, and of what has
-    no page.
+    no page. Never raises for what a payload holds: others that are claimed with it would not be sent either.
     """
     base = settings.GATEHOUSE.web_url
     page, key = (_CONSOLE if notice.tenant is None else _PORTAL).get(notice.kind, ("", ""))
@@ -52,5 +55,9 @@ def notice_link(notice: Notice) -> str | None:
     before = [] if notice.tenant is None else [notice.tenant.slug]
     if notice.payload.get("ended_by") == "deleted":  # its own page went with it
         page, key = page.removesuffix("-objective"), ""
-    path: str = reverse(page, args=[*before, notice.payload[key]] if key else before)
+    try:
+        path: str = reverse(page, args=[*before, notice.payload[key]] if key else before)
+    except NoReverseMatch:
+        logger.warning("notice_without_a_page", notice_id=str(notice.pk), kind=notice.kind, page=page)
+        return None
     return base.rstrip("/") + path

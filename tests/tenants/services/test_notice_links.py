@@ -101,6 +101,21 @@ def test_what_has_no_page_leads_home_in_mails_and_nowhere_in_webhooks(tell: Told
         assert "link" not in data
 
 
+def test_what_no_page_can_be_of_is_told_all_the_same_and_keeps_no_other_from_being_sent(tell: Told) -> None:
+    tenant = make_tenant()
+    make_member(tenant, role=TenantRole.OWNER)
+    hook(tenant)
+    kind, own = NoticeKind.OBJECTIVE_BURNING, UUID(int=7)
+    link = f"{BASE}/t/{tenant.slug}/slo/{own}/"
+    for odd in ("no uuid", None):
+        raise_notice(kind, tenant=tenant, payload={"objective": odd}, dedupe_key=str(odd), actor=SYSTEM)
+    (mail,), posts = tell(kind, tenant, objective=str(own))  # all three are claimed at once
+    assert mail.endswith(f"\n\n{link}\n")
+    assert [post.get("link") for post in posts] == [None, None, link]
+    (mail,), _posts = tell(kind, tenant, objective="no uuid")
+    assert mail.endswith(f"\n\n{BASE}/\n")
+
+
 @pytest.mark.parametrize("kind", list(AUDIENCES))
 def test_every_link_opens_a_page_for_everybody_who_gets_it(
     kind: NoticeKind, settings: Settings, client: Client
