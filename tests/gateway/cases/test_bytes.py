@@ -79,7 +79,13 @@ def test_g09_cut_at_every_byte_at_once(streamed: Case, line_end: bytes) -> None:
             await asyncio.sleep(0)
         await wire.end_chunks()
 
-    whole = b"".join(piece.replace(b"\n", line_end) for piece in chat_stream(*TEXT, model=SERVED))
+    said: list[dict[str, Any]] = [
+        {"choices": [{"delta": {"content": TEXT}}]},
+        {"choices": [{"delta": {}, "finish_reason": "stop"}]},
+        {"choices": [], "usage": USAGE},
+    ]  # few bytes: each costs a turn of three processes, and none may take them longer than an engine may be silent
+    events = [event(json.dumps({"model": SERVED, **one}, ensure_ascii=False).encode()) for one in said]
+    whole = b"".join(piece.replace(b"\n", line_end) for piece in (*events, DONE))
     served = streamed.serve(drip)
     answer = streamed.ask(served.name, stream_options={"include_usage": True})
     assert answer.body == whole.replace(SERVED.encode(), served.name.encode())
