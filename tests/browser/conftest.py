@@ -36,6 +36,8 @@ DEADLINE_MS: Final = 15_000
 SAYS_LOADED: Final = "addEventListener('load', () => document.documentElement.setAttribute('data-loaded', ''))"
 NOT_LOADED: Final = "html:not([data-loaded])"
 FOLDER: Final = Path(__file__).parent
+Refusals = bool | Callable[[], bool]
+"""Whether pages will meet some; or what says so each time, where they may only from a moment on."""
 
 _browser: Final[Kept["Browser"]] = Kept(FOLDER)
 
@@ -55,13 +57,13 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, Non
         _browser.close_before(nextitem)
 
 
-def is_complaint(message: "ConsoleMessage", *, refusals: bool) -> bool:
+def is_complaint(message: "ConsoleMessage", *, refusals: Refusals) -> bool:
     """Chromium reports every 4xx answer; a form that is sent back (422) is one that the page expects."""
     expected = (
         "status of 422",
         *(
             ("status of 403", "status of 404", "response code: 403", "ERR_FAILED", "Failed to fetch")
-            if refusals
+            if (refusals() if callable(refusals) else refusals)
             else ()
         ),
     )
@@ -129,7 +131,7 @@ def web(transactional_db: None, settings: Settings) -> Iterator[Web]:
 
 @pytest.fixture
 def open_page(chromium: "Browser", web: Web) -> "Iterator[Callable[..., Page]]":
-    """A page in a context of its own: `open_page(theme=, language=, width=)`; `refusals`: it will meet some.
+    """A page in a context of its own: `open_page(theme=, language=, width=)`; `refusals`: see Refusals.
 
     At the end, no page may have said anything on its console or asked another host for anything.
     """
@@ -137,7 +139,7 @@ def open_page(chromium: "Browser", web: Web) -> "Iterator[Callable[..., Page]]":
     complaints: list[str] = []
 
     def make(
-        *, theme: str = "light", language: str = "en", width: int = 1600, height: int = 1000, refusals: bool = False
+        *, theme: str = "light", language: str = "en", width: int = 1600, height: int = 1000, refusals: Refusals = False
     ) -> "Page":
         context = chromium.new_context(base_url=web.url, viewport={"width": width, "height": height})
         context.add_cookies([{"name": "django_language", "value": language, "url": web.url}])

@@ -1,6 +1,7 @@
 """The wall where there is nothing to draw, on the real channel: nothing yet, first figures, no database, no rights."""
 
 from collections.abc import Callable
+from threading import Event
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -30,7 +31,8 @@ def _operator(web: Web) -> None:
 def test_empty_then_filled_then_stale_then_denied(
     open_page: OpenPage, shoot: Shoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = open_page(refusals=True)  # it asks for a node's processes as the right to see them goes, maybe
+    taken_away = Event()
+    page = open_page(refusals=taken_away.is_set)
     log_in(page, "olga", then="/console/gpu-memory/")
     page.get_by_text("No device has reported yet").wait_for()
     assert violations(page) == []
@@ -61,6 +63,7 @@ def test_empty_then_filled_then_stale_then_denied(
     monkeypatch.undo()
     wait_for_pill(page, "live")
 
+    taken_away.set()  # it asks for a node's processes as the right to see them goes, maybe
     User.objects.update(platform_role="")
     wait_for_pill(page, "denied")
     page.get_by_text("You may no longer see this").wait_for()
