@@ -16,15 +16,17 @@ def pace() -> float:
     return max(1.0, min(_work() for _ in range(3)) / _QUIET_SECONDS)
 
 
-def quickest_seconds(call: Callable[[], object], *, bar: float, tries: int = 3) -> float:
-    """Of some calls, each made only where none before was below the bar: other work may hold up any one of them."""
-    quickest = float("inf")
-    while tries > 0 and quickest >= bar:
+def seconds_of_tries(call: Callable[[], object], *, bar: float, tries: int = 3) -> list[float]:
+    """Of some calls, each made only where none before was below the bar: other work may hold up any one of them.
+
+    The first is the only one that finds nothing made ready by those before it: hold it to a bar of its own.
+    """
+    took: list[float] = []
+    while len(took) < tries and (not took or min(took) >= bar):
         began = monotonic()
         call()
-        quickest = min(quickest, monotonic() - began)
-        tries -= 1
-    return quickest
+        took.append(monotonic() - began)
+    return took
 
 
 def _work() -> float:
