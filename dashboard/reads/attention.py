@@ -218,7 +218,7 @@ def _breakers(now: datetime) -> Iterable[Finding]:
     """
     lately = now - _LEFT_ALONE
     told = (one for one in read_left_alone() if one.since < lately)
-    those = {one.instance_id for one in told if one.trial_at is None or one.trial_at > lately}
+    those = {one.instance_id for one in told if not one.is_unasked(now)}
     rows = Instance.objects.filter(pk__in=those, state=InstanceState.READY).order_by("version__model__name", "pk")
     found = list(rows.values_list("pk", "version__model__name")[:_MOST_ROWS]) if those else []
     names = list(dict.fromkeys(model for _pk, model in found))

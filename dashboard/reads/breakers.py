@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -11,9 +11,10 @@ import redis
 from django.conf import settings
 
 from dashboard.reads.health import DEADLINE_SECONDS
-from gateway.relay.breaker_board import INDEX, Word
+from gateway.relay.breaker_board import INDEX, UNASKED_SECONDS, Word
 
 _MOST_PROCESSES: Final = 200
+_UNASKED: Final = timedelta(seconds=UNASKED_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,10 @@ class LeftAlone:
     since: datetime
     why: str  # of gateway.policies.breaker.Opened
     trial_at: datetime | None
+
+    def is_unasked(self, now: datetime) -> bool:
+        """Whether its trial is due for long: it waits for a request, and none has come."""
+        return self.trial_at is not None and self.trial_at <= now - _UNASKED
 
 
 def read_left_alone(instance_id: UUID | None = None) -> list[LeftAlone]:

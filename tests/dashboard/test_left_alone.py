@@ -65,6 +65,42 @@ def test_an_instance_says_which_process_leaves_it_alone_since_when_and_why(opera
     assert "And so have 3 more processes." in text_of(operator.get(address))
 
 
+def test_a_failed_trial_is_said_as_one(operator: Client, valkey_url: str) -> None:
+    made = pool()
+    told(valkey_url, "relay a:1", made.instance.pk, why="trial")
+    text = " ".join(text_of(operator.get(f"/console/instances/{made.instance.pk}/")).split())
+    assert "the last request that tried it failed. From" in text
+    assert "half of its last requests" not in text
+
+
+def test_an_instance_that_nobody_has_asked_for_since_has_a_note_and_no_warning(
+    operator: Client, valkey_url: str
+) -> None:
+    made, due = pool(), timezone.now() - timedelta(minutes=4)
+    address = f"/console/instances/{made.instance.pk}/"
+    for process, why in (("a:1", "refused"), ("b:2", "failed"), ("c:3", "trial")):
+        told(valkey_url, process, made.instance.pk, why=why, trial_at=due)
+    answer = operator.get(address)
+    assert b'class="notice warn"' not in answer.content
+    text = " ".join(text_of(answer).split())
+    assert "has left it alone" not in text
+    assert text.count("The next request tries it again; none has come since") == 3
+    for why in (
+        "as connections to it were refused.",
+        "as half of the last ones there failed.",
+        "and the last one that tried it failed.",
+    ):
+        assert text.count(why) == 1
+    for n, more in enumerate(("more process.", "more processes.")):
+        for number in range(3 + n):
+            told(valkey_url, f"more:{number}", made.instance.pk, trial_at=due)
+        assert f"And so did {1 + n} {more}" in text_of(operator.get(address))
+    told(valkey_url, "a:1", made.instance.pk)  # it is tried again, and refuses still
+    answer = operator.get(address)
+    assert b'class="notice warn"' in answer.content
+    assert "a:1 has left it alone since" in text_of(answer)
+
+
 def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(operator: Client, valkey_url: str) -> None:
     made = pool()
     own = f"/console/instances/{made.instance.pk}/"

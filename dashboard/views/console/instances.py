@@ -131,7 +131,7 @@ def index(request: HttpRequest) -> HttpResponseBase:
             "rows": instance_rows(page.rows),
             "filtered": filtered,
             "may_operate": may_operate,
-            **_head(),
+            **_head(timezone.now()),
         },
     )
 
@@ -174,16 +174,18 @@ def _context(request: HttpRequest, instance_id: UUID) -> dict[str, object]:
         raise Http404 from error
     one = found.instance
     may_operate = signed_in(request).may_operate
+    told = [] if one.state == InstanceState.STOPPED else read_left_alone(one.pk)
+    now: datetime = timezone.now()
     return {
         "found": found,
         "instance": one,
         "verbs": possible(one) if may_operate else [],
         "may_operate": may_operate,
-        "left_alone": [] if one.state == InstanceState.STOPPED else read_left_alone(one.pk),
-        **_head(),
+        "left_alone": [one for one in told if not one.is_unasked(now)],
+        "unasked": [one for one in told if one.is_unasked(now)],
+        **_head(now),
     }
 
 
-def _head() -> dict[str, object]:
-    now: datetime = timezone.now()
+def _head(now: datetime) -> dict[str, object]:
     return {"now": now, "zone": str(timezone.get_current_timezone())}
