@@ -9,8 +9,8 @@ from typing import Final
 from config.house_settings import BASE_DIR, HouseSettings
 from config.pool_settings import PoolSettings
 from config.request_settings import RequestSettings
-from core.env import gettext_noop as _
 from core.env import read, read_file, setting
+from core.sentences import gettext_noop as _
 
 __all__ = ["BASE_DIR", "Environment", "environment"]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from core.env import gettext_noop as _
 from core.env import setting, web_address_fault
+from core.sentences import gettext_noop as _
 
 BASE_DIR: Final = Path(__file__).resolve().parent.parent
 

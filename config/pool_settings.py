@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.env import gettext_noop as _
 from core.env import setting
+from core.sentences import gettext_noop as _
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,6 @@ class SettingsError(Exception):
     """One or more settings are wrong; the message says which and what would be right."""
 
 
-def gettext_noop(text: str) -> str:
-    """Marks a text that pages translate. Django's own asks for the settings, which are only made from these."""
-    return text
-
-
 def setting(
     variable: str,
     help: str,

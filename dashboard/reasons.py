@@ -14,9 +14,10 @@ from django.conf import settings
 from django.utils.translation import gettext, override
 from django.utils.translation import gettext_noop as _
 
+from core.sentences import DEEPEST, LONGEST, NEXT, Sentences, fits, unquoted
 from dashboard import agent_sentences, fault_sentences, file_sentences, labels, node_sentences, refusals
-from dashboard.sentences import DEEPEST, LONGEST, Sentences, unquoted
 from gpupool.policies.xid import recovery_verb
+from tenants.policies import delivery_sentences
 
 SENTENCES: Final = (
     # Placement.
@@ -143,25 +144,6 @@ SENTENCES: Final = (
     # Isolation.
     _("It asks for %(what)s, and its node has not said whether it has that."),
     _("It asks for %(what)s, which its node lacks: %(why)s"),
-    # Webhooks.
-    _("Disabled by hand."),
-    _("It answered 410: nobody is there any more."),
-    _("Every attempt failed for %(days)s days, the last with: %(why)s"),
-    _("It was given up after a day of attempts."),
-    _("It could not be sent."),
-    _("It answered %(status)s."),
-    _("It answered %(status)s; redirects are not followed."),
-    _("The name %(host)s was not resolved within %(seconds)s s."),
-    _("The name %(host)s cannot be resolved."),
-    _("The name %(host)s stands for an address inside this network."),
-    _("%(host)s did not answer within %(seconds)s s."),
-    _("%(host)s did not answer in HTTP."),
-    _("No connection to %(host)s: %(text)s."),
-    _("The connection to %(host)s broke: %(text)s."),
-    _("The answer is compressed, which was not asked for."),
-    _("The answer is larger than %(size)s bytes."),
-    _("The answer was cut off."),
-    _("A header has a line break in it."),
 )  # fmt: skip
 
 CLAUSES: Final = (
@@ -210,6 +192,7 @@ ALL: Final = (
     *fault_sentences.SENTENCES,
     *agent_sentences.SENTENCES,
     *file_sentences.SENTENCES,
+    *delivery_sentences.SENTENCES,
 )
 
 WAYS: Final = (
@@ -233,15 +216,6 @@ _MORE: Final = _("and %(count)s more")
 _BETWEEN: Final = _("; ")
 _AMONG: Final = _(", ")
 _SOME: Final = _("%(count)s of %(vendor)s")
-_NEXT: Final = re.compile(r"(?<=[.?]) (?=[A-Z])")
-_WORDS: Final = frozenset(
-    {"answer", "code", "count", "deed", "name", "node", "pid", "remedy", "seconds", "share", "size", "state", "status"}
-)
-"""Places for a word or a number: no sentence goes on within them."""
-
-_NAMES: Final = frozenset({"command", "device", "engine", "host", "index", "path", "tensor", "vendor"})
-"""Places for what something is called: what a sentence says after a colon is not that."""
-
 _OF_REFUSALS: Final = frozenset(refusals.ALL) - frozenset(ALL)
 
 _LABELLED: Final = re.compile(r"(?P<device>\S+(?: \S+)?): (?P<clause>.+)", re.DOTALL)
@@ -252,7 +226,7 @@ def reason_said(reason: str, *, deep: int = 0) -> str:
     if not reason or len(reason) > LONGEST or deep > DEEPEST:
         return reason
     said = ""
-    for told in _told(_NEXT.split(reason), deep):
+    for told in _told(NEXT.split(reason), deep):
         said += told if not said or said.endswith(("。", "？")) else f" {told}"
     return said
 
@@ -317,7 +291,7 @@ def _clause(text: str, deep: int) -> str | None:
 
 
 def _found(text: str, sentences: Sentences, deep: int) -> str | None:
-    found = sentences.found(text, fits=_fits)
+    found = sentences.found(text, fits=fits)
     if found is None:
         return None
     sentence, values = found
@@ -328,13 +302,6 @@ def _found(text: str, sentences: Sentences, deep: int) -> str | None:
     if told == sentence.text:
         return text  # English is said as it was
     return told % {name: _value(name, value, deep) for name, value in unquoted(values).items()}
-
-
-def _fits(name: str, value: str) -> bool:
-    """Whether the value of a place is no more than what stands there: no other sentence, and not its beginning."""
-    if name in _NAMES and ": " in value:
-        return False
-    return name not in _WORDS or not _NEXT.search(value)
 
 
 def _value(name: str, value: str, deep: int) -> str:

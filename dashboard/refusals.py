@@ -14,9 +14,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
 from core.refusals import Conflict, InvalidInput
+from core.sentences import DEEPEST, LONGEST, Sentence, Sentences, unquoted
 from dashboard import document_sentences, labels
-from dashboard.sentences import DEEPEST, LONGEST, Sentence, Sentences, unquoted
 from dashboard.slo_words import ALERT_STATES
+from tenants.policies import delivery_sentences
 
 Made = TypeVar("Made")
 
@@ -207,14 +208,7 @@ SENTENCES: Final = (
     _("There are %(most)s webhooks already."),
     _("The webhook is disabled: enable it first."),
     _("A test is under way already: see the webhook's deliveries."),
-    _("The address has blanks or control characters, or over %(most)s characters."),
-    _("The address is not a URL."),
-    _("The address begins with https://."),
-    _("The address is not HTTP."),
-    _("The address names no host."),
-    _("The address carries a user name or password."),
-    _("The host name is not valid."),
-    _("The address is inside this network."),
+    *delivery_sentences.ADDRESSES,
     # Objectives.
     _("An objective needs a name of 1 to %(most)s printable characters."),
     _("There is an objective %(name)s already."),

@@ -11,8 +11,8 @@ from dashboard import labels
 from dashboard.templatetags.gatehouse import bytes_text, count
 from tenants.models import Metric, Notice
 from tenants.policies.money import amount_of
-from tenants.policies.notice_texts import notice_text
 from tenants.policies.notices import NoticeKind
+from tenants.services.notice_saying import notice_said
 
 register = template.Library()
 
@@ -61,7 +61,7 @@ def notice_subject(notice: Notice) -> str:
         kind = NoticeKind(notice.kind)
     except ValueError:
         return notice.kind  # of a later version
-    return notice_text(kind, notice.payload, get_language() or "en").subject
+    return notice_said(kind, notice.payload, get_language() or "en").subject
 
 
 @register.filter

@@ -19,11 +19,12 @@ from tenants.api.access import person_of, platform_access, tenant_access
 from tenants.api.base import ControlView
 from tenants.models import Delivery, Notice, Tenant, Webhook
 from tenants.models.notices import URL_LENGTH
-from tenants.policies.notice_texts import NoticeText, notice_text
+from tenants.policies.notice_texts import NoticeText
 from tenants.policies.notices import NoticeKind
 from tenants.policies.roles import Action, Object
 from tenants.reads import notices
 from tenants.services import webhooks
+from tenants.services.notice_saying import notice_said
 
 _KINDS = [kind.value for kind in NoticeKind]
 _CHANGING = frozenset({"failing_since"})  # on its own
@@ -69,7 +70,7 @@ class NoticeSerializer(serializers.ModelSerializer[Notice]):
         if notice.kind not in _KINDS:
             return NoticeText(notice.kind, "")  # of a later version than this process
         language = person_of(self.context["request"]).language
-        return notice_text(NoticeKind(notice.kind), notice.payload, language)
+        return notice_said(NoticeKind(notice.kind), notice.payload, language)
 
 
 class WebhookSerializer(serializers.ModelSerializer[Webhook]):

@@ -1,12 +1,12 @@
 """What a notice says, in English and in Simplified Chinese. Payloads are those that `raise_notice` is called with."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
+from tenants.policies.delivery_sentences import delivery_said
 from tenants.policies.money import amount_of
 from tenants.policies.notices import NoticeKind
 
@@ -203,11 +203,18 @@ class _Words(dict[str, str]):
         return "…"  # a payload of an older version may lack what the text says now
 
 
-def notice_text(kind: NoticeKind, payload: Mapping[str, Any], language: str) -> NoticeText:
-    """Subject and body; any language but Chinese is English."""
-    chinese = language.lower().startswith("zh")
+def is_chinese(language: str) -> bool:
+    """Any language but Chinese is English here."""
+    return language.lower().startswith("zh")
+
+
+def notice_text(
+    kind: NoticeKind, payload: Mapping[str, Any], language: str, translate: Callable[[str], str]
+) -> NoticeText:
+    """Subject and body; `translate` gives the pages' words for what others said in English, in this language."""
+    chinese = is_chinese(language)
     subject, body = _TEXTS[kind][chinese]
-    words = _words(payload, chinese)
+    words = _words(payload, chinese, translate)
     return NoticeText(" ".join(subject.format_map(words).split()), body.format_map(words))
 
 
@@ -220,12 +227,12 @@ def amount_text(metric: str, amount: int, currency: str = "", *, chinese: bool =
     return f"{amount:,} {_METRICS.get(metric, (metric, metric))[chinese]}"
 
 
-def _words(payload: Mapping[str, Any], chinese: bool) -> _Words:
+def _words(payload: Mapping[str, Any], chinese: bool, translate: Callable[[str], str]) -> _Words:
     words = _Words((name, str(value)) for name, value in payload.items())
     metric, currency = str(payload.get("metric", "")), str(payload.get("currency", ""))
     name_of_metric = _METRICS.get(metric, (metric, metric))[chinese]
     words["metric_name"] = _beside_chinese(name_of_metric) if chinese else name_of_metric
-    words["reason_said"] = _reason_in_chinese(str(payload.get("reason", "…")))
+    words["reason_said"] = _whole(delivery_said(str(payload.get("reason", "…")), translate))
     for name in ("amount", "used", "expected", "boost_amount"):
         value = payload.get(name)
         if isinstance(value, int):
@@ -272,19 +279,9 @@ def _beside_chinese(word: str) -> str:
     return f"{' ' * word[:1].isascii()}{word}{' ' * word[-1:].isascii()}"
 
 
-_ANSWERED: Final = re.compile(r"It answered (\d+)(; redirects are not followed)?\.")
-_EVERY_ATTEMPT: Final = re.compile(r"Every attempt failed for (\d+) days, the last with: (.*)", re.DOTALL)
-
-
-def _reason_in_chinese(reason: str) -> str:
-    """Why a webhook was disabled (tenants.services.deliveries); what is not known stays as it was said."""
-    if reason == "It answered 410: nobody is there any more.":
-        return "对方应答 410：该地址已不再使用。"
-    if found := _EVERY_ATTEMPT.fullmatch(reason):
-        return f"连续 {found[1]} 天每次尝试都失败，最后一次：{_reason_in_chinese(found[2])}"
-    if found := _ANSWERED.fullmatch(reason):
-        return f"对方应答 {found[1]}{'；不跟随重定向' if found[2] else ''}。"
-    return "无法发送。" if reason == "It could not be sent." else f"{reason} "
+def _whole(sentence: str) -> str:
+    """With a space after it where another Chinese sentence follows and it has no Chinese full stop."""
+    return sentence if sentence.endswith("。") else f"{sentence} "
 
 
 def _moment_text(iso: str, zone: str) -> str:

@@ -27,10 +27,10 @@ from tenants.policies.deliveries import (
     next_attempt,
     signing_versions,
 )
-from tenants.policies.notice_texts import notice_text
 from tenants.policies.notices import NoticeKind
 from tenants.services.mail import Mail
 from tenants.services.notice_links import notice_link
+from tenants.services.notice_saying import notice_said
 from tenants.services.webhook_secrets import signed_headers
 from tenants.services.webhooks import disable_failing_webhook
 
@@ -213,7 +213,7 @@ def _message(row: Delivery, now: datetime) -> Post | Mail | None:
         return None
     if notice.kind not in _KINDS:
         return None  # of a later version than this process
-    text = notice_text(NoticeKind(notice.kind), notice.payload, row.user.language)
+    text = notice_said(NoticeKind(notice.kind), notice.payload, row.user.language)
     whose = f"{notice.tenant.name}: " if notice.tenant is not None else ""
     link = notice_link(notice) or f"{settings.GATEHOUSE.public_web_url}/"
     return Mail(

@@ -108,7 +108,7 @@ def test_compiled_catalogue_is_fresh() -> None:
 def test_every_text_of_the_pages_is_in_the_catalogue(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in ("config", "dashboard", "templates"):
+    for folder in ("config", "dashboard", "templates", "tenants"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.po", "*.mo"))
     settings.LOCALE_PATHS = [tmp_path / "locale"]
     (tmp_path / "locale").mkdir()

@@ -9,9 +9,9 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.translation import get_language
 
+from core.sentences import LONGEST, Sentences
 from dashboard import fault_sentences, labels, node_sentences, reasons, refusals
 from dashboard.reasons import ALL, CLAUSES, SENTENCES, WAYS, clause_said, reason_in_others, reason_said
-from dashboard.sentences import Sentences
 from gpupool.models import DeviceEvent
 from gpupool.policies import topology, xid
 from gpupool.policies.remedy import WORDS
@@ -433,6 +433,16 @@ def test_a_reason_within_a_refusal_is_said_too(monkeypatch: pytest.MonkeyPatch) 
     assert reason_said("Its files cannot be read here: There is no file /m on this node.") == (
         "<Its files cannot be read here: <There is no file /m on this node.>.>"
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["It failed: " * 300, "It failed: " + "A b. " * 700, ". It claims for, not in: of" * 200]
+)
+def test_what_is_endless_or_deep_is_shown_and_does_not_hold_anybody_up(text: str) -> None:
+    assert len(text) > LONGEST
+    assert (reason_said(text), refusals.said(text)) == (text, text)
+    assert reason_said(text[: LONGEST - 100])
+    assert refusals.said(text[: LONGEST - 100])
 
 
 def test_every_way_that_devices_are_connected_has_words() -> None:

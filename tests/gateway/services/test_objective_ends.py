@@ -10,9 +10,9 @@ from gateway.services.objective_alerts import create_silence, evaluate_objective
 from gateway.services.objectives import change_objective, delete_objective
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, Notice, Tenant
-from tenants.policies.notice_texts import notice_text
 from tenants.policies.notices import NoticeKind
 from tenants.services import create_tenant
+from tenants.services.notice_saying import notice_said
 from tests.gateway.slo_rows import NOW, traffic, ttft_objective
 
 pytestmark = pytest.mark.django_db
@@ -52,10 +52,10 @@ def test_who_was_told_of_an_alert_is_told_that_a_person_ended_it_by_the_name_tha
     assert {(one.payload["name"], one.tenant) for one in over} == {("ours", None), ("ours", acme)}
     assert {one.payload["target"] for one in over} == {0.99}
     assert over.count() == 2 * 3
-    text = notice_text(NoticeKind.OBJECTIVE_RECOVERED, over[0].payload, "en")
+    text = notice_said(NoticeKind.OBJECTIVE_RECOVERED, over[0].payload, "en")
     assert text.subject == f"Over: ours {says}"
     assert "budget" not in text.body
-    assert in_chinese in notice_text(NoticeKind.OBJECTIVE_RECOVERED, over[0].payload, "zh-hans").subject
+    assert in_chinese in notice_said(NoticeKind.OBJECTIVE_RECOVERED, over[0].payload, "zh-hans").subject
     assert "…" not in text.body
 
 

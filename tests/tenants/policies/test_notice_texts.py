@@ -5,8 +5,9 @@ import re
 import pytest
 
 from tenants.policies import notice_texts
-from tenants.policies.notice_texts import amount_text, notice_text
+from tenants.policies.notice_texts import amount_text
 from tenants.policies.notices import NoticeKind
+from tenants.services.notice_saying import notice_said
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,10 @@ def test_chinese_sentences_have_chinese_marks(kind: NoticeKind) -> None:
 
 def test_chinese_words_have_full_marks_and_spaces_beside_latin_ones() -> None:
     payload = {"metric": "tokens", "window": "month", "share": 50}
-    assert notice_text(NoticeKind.BUDGET_SHARE, payload, "zh-hans").subject == "每月 token 预算已使用 50%"
-    assert notice_text(NoticeKind.BUDGET_SHARE, payload | {"metric": "money"}, "zh-hans").subject.startswith("每月费用")
+    assert notice_said(NoticeKind.BUDGET_SHARE, payload, "zh-hans").subject == "每月 token 预算已使用 50%"
+    assert notice_said(NoticeKind.BUDGET_SHARE, payload | {"metric": "money"}, "zh-hans").subject.startswith("每月费用")
     burning = {"severity": "page", "name": "A", "long_burn": 14}
-    assert notice_text(NoticeKind.OBJECTIVE_BURNING, burning, "zh-hans").subject.startswith("紧急告警：A 的")
+    assert notice_said(NoticeKind.OBJECTIVE_BURNING, burning, "zh-hans").subject.startswith("紧急告警：A 的")
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,16 @@ def test_chinese_words_have_full_marks_and_spaces_beside_latin_ones() -> None:
             "Every attempt failed for 5 days, the last with: It answered 500.",
             "连续 5 天每次尝试都失败，最后一次：对方应答 500。请修复后重新启用。",
         ),
-        ("No connection to h: refused.", "No connection to h: refused. 请修复后重新启用。"),
+        ("The name h cannot be resolved.", "无法解析名称 h。请修复后重新启用。"),
+        ("No connection to h: Connection refused.", "无法连接 h：Connection refused。请修复后重新启用。"),
+        (
+            "Every attempt failed for 5 days, the last with: The connection to h broke: Connection reset by peer.",
+            "连续 5 天每次尝试都失败，最后一次：与 h 的连接中断：Connection reset by peer。请修复后重新启用。",
+        ),
+        ("Nobody knows this one.", "Nobody knows this one. 请修复后重新启用。"),
     ],
 )
 def test_why_a_webhook_was_disabled_is_said_in_chinese_too(reason: str, said: str) -> None:
     payload = {"host": "example.com", "reason": reason}
-    body = notice_text(NoticeKind.WEBHOOK_DISABLED, payload, "zh-hans").body
+    body = notice_said(NoticeKind.WEBHOOK_DISABLED, payload, "zh-hans").body
     assert body == f"无法投递到 example.com：{said}"

@@ -12,11 +12,11 @@ from pytest_django import Settings
 
 from tenants.actor import SYSTEM
 from tenants.models import Delivery, Notice, PlatformRole, TenantRole, TenantState, User
-from tenants.policies.notice_texts import notice_text
 from tenants.policies.notices import AUDIENCES, NoticeKind
 from tenants.reads.notices import list_notices
 from tenants.services.deliveries import send_due_deliveries
 from tenants.services.keys import revoke_api_key
+from tenants.services.notice_saying import notice_said
 from tenants.services.notices import raise_notice
 from tenants.services.senders import SENDERS
 from tenants.services.tenants import set_tenant_state
@@ -160,7 +160,7 @@ def test_a_notice_is_raised_once_by_its_key() -> None:
 @pytest.mark.parametrize("kind", NoticeKind)
 @pytest.mark.parametrize("language", ["en", "zh-hans", ""])
 def test_every_kind_has_words_and_an_audience(kind: NoticeKind, language: str) -> None:
-    text = notice_text(kind, {"kind": "model", "model": "m"}, language)
+    text = notice_said(kind, {"kind": "model", "model": "m"}, language)
     assert text.subject
     assert "{" not in text.subject + text.body
     assert kind in AUDIENCES
@@ -171,9 +171,9 @@ def test_words_tell_amounts_and_times_as_people_do() -> None:
         "metric": "money", "window": "month", "amount": 12_500_000, "used": 6_250_000, "currency": "EUR", "share": 50,
         "scope": "Acme", "period_end": "2026-12-01T00:00+01:00", "time_zone": "Europe/Berlin",
     }  # fmt: skip
-    text = notice_text(NoticeKind.BUDGET_SHARE, payload, "en")
+    text = notice_said(NoticeKind.BUDGET_SHARE, payload, "en")
     assert text.subject == "50 % of the monthly budget of money is used"
     assert text.body.startswith(
         "Acme used 6.25 EUR of 12.50 EUR in the period that ends on 2026-12-01 00:00 Europe/Berlin."
     )
-    assert "6.25 EUR" in notice_text(NoticeKind.BUDGET_SHARE, payload, "zh-hans").body
+    assert "6.25 EUR" in notice_said(NoticeKind.BUDGET_SHARE, payload, "zh-hans").body

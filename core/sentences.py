@@ -1,4 +1,8 @@
-"""Sentences with places for values, found again in what services and policies said in English."""
+"""Sentences with places for values, found again in what services and policies said in English.
+
+Pages say them in the reader's language (dashboard.reasons, dashboard.refusals), and so do mails
+(tenants.policies.notice_texts).
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +19,22 @@ _START: Final = 2
 
 DEEPEST: Final = 4
 """Sentences within sentences; what lies deeper is shown as it was said."""
+
+NEXT: Final = re.compile(r"(?<=[.?]) (?=[A-Z])")
+"""Between a sentence and the one that follows it."""
+
+_WORDS: Final = frozenset(
+    {"answer", "code", "count", "deed", "name", "node", "pid", "remedy", "seconds", "share", "size", "state", "status"}
+)
+"""Places for a word or a number: no sentence goes on within them."""
+
+_NAMES: Final = frozenset({"command", "device", "engine", "host", "index", "path", "tensor", "vendor"})
+"""Places for what something is called: what a sentence says after a colon is not that."""
+
+
+def gettext_noop(text: str) -> str:
+    """Marks a text that pages translate. Django's own asks for the settings; policies and settings know none."""
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +101,13 @@ class Sentences:
             if values is not None and all(fits(name, value) for name, value in values.items()):
                 return sentence, values
         return None
+
+
+def fits(name: str, value: str) -> bool:
+    """Whether the value of a place is no more than what stands there: no other sentence, and not its beginning."""
+    if name in _NAMES and ": " in value:
+        return False
+    return name not in _WORDS or not NEXT.search(value)
 
 
 def unquoted(values: Mapping[str, str]) -> dict[str, str]:

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.reasons import reason_said
-from dashboard.refusals import said
-from dashboard.sentences import LONGEST, PLACE, Sentences, sentences_of, unquoted
+from core.sentences import PLACE, Sentences, fits, sentences_of, unquoted
 
 
 @pytest.mark.parametrize(
@@ -48,15 +46,23 @@ def test_looking_at_the_beginning_first_finds_the_same_ones_in_the_same_order(st
     assert [one.text for one in Sentences(texts).like(text) if one.values_in(text) is not None] == found
 
 
-@pytest.mark.parametrize(
-    "text", ["It failed: " * 300, "It failed: " + "A b. " * 700, ". It claims for, not in: of" * 200]
-)
-def test_what_is_endless_or_deep_is_shown_and_does_not_hold_anybody_up(text: str) -> None:
-    assert len(text) > LONGEST
-    assert (reason_said(text), said(text)) == (text, text)
-    assert reason_said(text[: LONGEST - 100])
-    assert said(text[: LONGEST - 100])
-
-
 def test_quotes_of_values_are_left_out() -> None:
     assert unquoted({"a": "'b'", "c": "'", "d": "e"}) == {"a": "b", "c": "'", "d": "e"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("host", "example.com", True),
+        ("host", "Every attempt failed: example.com", False),
+        ("count", "3", True),
+        ("count", "3. It has 4", False),
+        ("why", "no room: ask. It has 4", True),
+    ],
+)
+def test_a_place_for_a_name_or_a_word_takes_no_other_sentence(name: str, value: str, right: bool) -> None:
+    assert fits(name, value) is right
+    text = f"%({name})s is left."
+    found = Sentences([text, "%(text)s."]).found(f"{value} is left.", fits=fits)
+    assert found is not None
+    assert (found[0].text == text) is right
