@@ -104,12 +104,16 @@ def _keep_remaining(objectives: Sequence[Objective], standings: Mapping[UUID, St
     """What lists are sorted by; the rows are locked since they were counted. Most have changed by less than is said."""
     changed = []
     for one in objectives:
-        left = standings[one.pk].budget.remaining
-        left = None if left is None else round(left, 4)
+        left = _rounded(standings[one.pk].budget.remaining)
         if left != one.budget_remaining:
             one.budget_remaining = left
             changed.append(one)
     Objective.objects.bulk_update(changed, ["budget_remaining"])
+
+
+def _rounded(remaining: float | None) -> float | None:
+    """As it is kept and told: a little that is left is not nothing, nor is a little too much."""
+    return remaining if remaining is None else round(remaining, 4) or remaining
 
 
 def is_silenced(objective: Objective, silences: Sequence[Silence]) -> bool:
@@ -242,12 +246,11 @@ def _look(
             _tell("objective_alert.resolved", row, SYSTEM, after={"pair": pair.name})
     if not after.tell:
         return 0
-    remaining = standing.budget.remaining
     _raise(
         objective,
         NoticeKind.OBJECTIVE_RECOVERED if after.over else NoticeKind.OBJECTIVE_BURNING,
         row,
-        budget_remaining=None if remaining is None else round(remaining, 4),
+        budget_remaining=_rounded(standing.budget.remaining),
     )
     return 1
 

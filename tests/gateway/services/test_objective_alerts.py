@@ -12,7 +12,7 @@ from psycopg.errors import DeadlockDetected
 from pytest_django import Settings
 
 from gateway.models import Objective, ObjectiveAlert, Silence
-from gateway.reads.slo import new_before, silences_over
+from gateway.reads.slo import new_before, read_standings, silences_over
 from gateway.services.objective_alerts import (
     LOCK_NEW,
     acknowledge_alert,
@@ -324,3 +324,18 @@ def test_objectives_that_make_no_sense_are_refused(values: dict[str, object], fi
         ttft_objective(**values)
     assert refused.value.field == field
     assert says in refused.value.message
+
+
+@pytest.mark.parametrize("slow", [74_998, 75_002])
+def test_a_hair_that_is_left_of_a_budget_is_not_kept_as_nothing(acme: Tenant, slow: int) -> None:
+    """Lists say by its sign what is spent, and rows by the exact figure."""
+    begun = NOW - timedelta(days=4)
+    traffic(acme, since=begun, until=begun + timedelta(minutes=1), requests=1_000_000, slow=slow)
+    objective = ttft_objective()
+    evaluate_objectives(now=NOW)
+    left = read_standings([objective], now=NOW)[objective.pk].budget.remaining
+    objective.refresh_from_db()
+    assert left is not None
+    assert 0 < abs(left) < 0.00005
+    assert (left > 0) == (slow < 75_000)
+    assert objective.budget_remaining == pytest.approx(left)
