@@ -140,7 +140,7 @@ def build_console_frame(*, now: datetime) -> ConsoleFrame:
             failures=rates.failures,
         ),
         devices=devices[:DEVICE_LIMIT],
-        instances=instance_rows(selectors.list_instances()[:INSTANCE_LIMIT]),
+        instances=instance_rows(selectors.list_instances(now=now)[:INSTANCE_LIMIT]),
     )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from fnmatch import fnmatchcase
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
@@ -15,12 +16,14 @@ from gpupool.policies.simulated import PREFIX as SIMULATED
 from tenants.models import ApiKey, Grant, GrantEffect, Membership, PrincipalKind, Tenant
 
 
-def list_instances(*, state: str = "", search: str = "", include_stopped: bool = False) -> QuerySet[Instance]:
+def list_instances(
+    *, state: str = "", search: str = "", include_stopped: bool = False, now: datetime | None = None
+) -> QuerySet[Instance]:
     """Instances with their model and node, newest first.
 
     `state` keeps one state; `search` matches the model, engine, node or host.
     """
-    instances = pool.list_instances()
+    instances = pool.list_instances(now)
     if state:
         instances = instances.filter(state=state)
     elif not include_stopped:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Sum, When
+from django.utils import timezone
 
 from gpupool.engines.base import Capability, EngineArgs, EngineArgumentsRefused
 from gpupool.engines.registry import UnknownEngine, get_engine, rooms
@@ -27,6 +28,7 @@ from gpupool.models import (
     NodeState,
     VersionState,
 )
+from gpupool.policies.silence import SILENT_AFTER
 from gpupool.policies.simulated import is_simulated
 
 
@@ -385,41 +387,49 @@ def is_made_up(instance: Instance) -> bool:
     return instance.node.simulated if instance.node else is_simulated(instance.version.artefact_uri)
 
 
-def list_instances() -> QuerySet[Instance]:
+def list_instances(now: datetime | None = None) -> QuerySet[Instance]:
     """Every instance with what its names need, newest first; see `with_figures`."""
-    return with_figures(Instance.objects.select_related("version__model", "node").order_by("-pk"))
+    return with_figures(Instance.objects.select_related("version__model", "node").order_by("-pk"), now)
 
 
-def with_figures(rows: QuerySet[Instance]) -> QuerySet[Any]:
+def with_figures(rows: QuerySet[Instance], now: datetime | None = None) -> QuerySet[Any]:
     """Instances with what people are shown of them: running_now, waiting_now, kv_now, device_bytes_now, rss_now."""
+    now = now or timezone.now()
     return rows.annotate(
-        running_now=figure("running_requests"),
-        waiting_now=figure("waiting_requests"),
-        kv_now=figure("kv_used"),
-        device_bytes_now=figure("device_bytes"),
-        rss_now=figure("memory_rss_bytes"),
+        running_now=figure("running_requests", now),
+        waiting_now=figure("waiting_requests", now),
+        kv_now=figure("kv_used", now),
+        device_bytes_now=figure("device_bytes", now),
+        rss_now=figure("memory_rss_bytes", now),
     )
 
 
-def figure(column: str) -> Case:
+def figure(column: str, now: datetime) -> Case:
     """What the instance told of itself, as people are shown it.
 
-    NULL of one that is not seen now: what was so when it was last seen may be long over.
+    NULL of one that is not seen now: what was so when it was last seen may be long over. `now` is by the clock that
+    wrote when nodes were seen: the application's, not the database's.
     """
-    return Case(When(_UNSEEN, then=None), default=F(column))
+    silent = Q(node__state=NodeState.UNREACHABLE) | Q(node__last_seen_at__lt=now - SILENT_AFTER)
+    unseen = Q(node__isnull=True, state=InstanceState.UNKNOWN) | silent
+    return Case(When(unseen, then=None), default=F(column))
 
 
 FIGURES: Final = ("running_requests", "waiting_requests", "kv_used", "device_bytes", "memory_rss_bytes")
 """Columns of an instance that are told as `figure` says."""
 
-_UNSEEN: Final = Q(state=InstanceState.UNKNOWN) | Q(node__state=NodeState.UNREACHABLE)
 
+def is_unseen(instance: Instance, now: datetime | None = None) -> bool:
+    """The rule of `figure`, of a row that was read.
 
-def is_unseen(instance: Instance) -> bool:
-    """The rule of `figure`, of a row that was read: nobody knows its state, or it answers and its node does not."""
-    if instance.state == InstanceState.UNKNOWN:
-        return True
-    return instance.node is not None and instance.node.state == NodeState.UNREACHABLE
+    Its node is silent, whether or not that was noticed already: who notices may be away. Where its node reports, its
+    figures are of now even in state `unknown`: it is barred from requests, or what it does not tell is NULL as it is.
+    """
+    node = instance.node
+    if node is None:
+        return instance.state == InstanceState.UNKNOWN
+    seen, silent_before = node.last_seen_at, (now or timezone.now()) - SILENT_AFTER
+    return node.state == NodeState.UNREACHABLE or (seen is not None and seen < silent_before)
 
 
 def list_fine_tuning_jobs(tenant: str = "", state: str = "", model: str = "") -> QuerySet[FineTuningJob]:

@@ -66,7 +66,7 @@ class Capacity:
         return self.in_use / self.claimed if self.in_use is not None and self.claimed else None
 
 
-def own_instances(tenant: Tenant) -> "QuerySet[Instance]":
+def own_instances(tenant: Tenant, now: datetime | None = None) -> "QuerySet[Instance]":
     """Those that serve this tenant and no other: bound to it, or of a version or model of its own.
 
     Rows carry `made_up`, as gpupool.selectors.is_made_up says it, and what its `with_figures` adds.
@@ -77,7 +77,7 @@ def own_instances(tenant: Tenant) -> "QuerySet[Instance]":
         | Q(tenant_id__isnull=True, version__tenant_id__isnull=True, version__model__tenant_id=tenant.pk)
     )
     made_up = Q(node__simulated=True) | Q(node=None, version__artefact_uri__startswith=SIMULATED)
-    rows: QuerySet[Instance] = with_figures(Instance.objects.filter(mine))
+    rows: QuerySet[Instance] = with_figures(Instance.objects.filter(mine), now)
     return rows.annotate(made_up=ExpressionWrapper(made_up, output_field=BooleanField()))
 
 
@@ -97,7 +97,7 @@ def list_own_instances(tenant: Tenant, *, stopped: bool, search: str) -> "QueryS
 
 def read_capacity(tenant: Tenant, now: datetime) -> Capacity:
     """A constant number of queries."""
-    running = own_instances(tenant).exclude(state=InstanceState.STOPPED)
+    running = own_instances(tenant, now).exclude(state=InstanceState.STOPPED)
     rows = list(
         running.annotate(gpus=_leased(Count("pk")), claimed=_leased(Sum("memory_bytes"))).values_list(
             "gpus", "claimed", "device_bytes_now", "pid", "made_up"

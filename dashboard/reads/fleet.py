@@ -45,7 +45,7 @@ def read_instances(now: datetime) -> Mapping[str, InstanceNow]:
     """The newest instances that are not stopped, and those that did a moment ago."""
     lately = Q(state_changed_at__gt=now - _SHOWN_AFTER_STOP)
     rows = (
-        pool.with_figures(Instance.objects.filter(~Q(state=InstanceState.STOPPED) | lately))
+        pool.with_figures(Instance.objects.filter(~Q(state=InstanceState.STOPPED) | lately), now)
         .order_by("-created_at")
         .values_list("pk", "state", "reason", "running_now", "waiting_now", "state_changed_at", "restarts", "engine")[
             :_MOST_INSTANCES
@@ -69,7 +69,7 @@ def read_node(node_id: UUID, now: datetime) -> Mapping[str, NodeNow | DeviceRow 
     state = Node.objects.filter(pk=node_id).values_list("state", flat=True).first()
     if state is None:
         return None
-    instances = instance_rows(selectors.list_instances().filter(node=node_id)[:_MOST_OF_A_NODE])
+    instances = instance_rows(selectors.list_instances(now=now).filter(node=node_id)[:_MOST_OF_A_NODE])
     devices = [device_row(device, now=now) for device in pool.list_devices_overview(node_id)]
     return {
         str(node_id): NodeNow(state, len(instances)),

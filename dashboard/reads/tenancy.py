@@ -141,7 +141,7 @@ def _pool_use(tenant: Tenant, now: datetime) -> PoolUse:
     )
     # An engine with no process of ours, or on the host's memory alone, has none of a GPU to tell.
     told = running.filter(version__device_kind="gpu", pid__isnull=False).aggregate(
-        all=Count("pk"), said=Count(figure("device_bytes")), used=Sum(figure("device_bytes"), default=0)
+        all=Count("pk"), said=Count(figure("device_bytes", now)), used=Sum(figure("device_bytes", now), default=0)
     )
     kept = Reservation.objects.filter(tenant_id=tenant.pk).aggregate(
         devices=Sum("devices", default=0), memory=Sum("memory_bytes", default=0)

@@ -226,8 +226,6 @@ def _instance(
     weights: int | None, kv_capacity: int | None, kv_used: float | None, adapters: int | None, compute: int | None,
     version_id: UUID,
 ) -> Instance:  # fmt: skip
-    if state == InstanceState.UNKNOWN:  # see gpupool.selectors.figure; of a silent node, devices are stale
-        device_bytes = rss = kv_used = None
     return Instance(
         instance_id=pk,
         tenant_id=owner_of(tenant, version_tenant, model_tenant),

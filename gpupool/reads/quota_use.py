@@ -28,15 +28,15 @@ def read_quota_use(now: datetime) -> list[QuotaUse]:
     quotas = read_quotas(now)
     if not quotas:
         return []
-    running = _running()
+    running = _running(now)
     return [QuotaUse(quota, _sum(quota, running)) for quota in quotas]
 
 
-def _running() -> list[tuple[UUID | None, str, int | None]]:
+def _running(now: datetime) -> list[tuple[UUID | None, str, int | None]]:
     """(tenant, model, bytes in use) of every instance that has a process on a GPU."""
     columns = ("used", "version__model__name", "tenant_id", "version__tenant_id", "version__model__tenant_id")
     rows = (
-        Instance.objects.annotate(used=figure("device_bytes"))
+        Instance.objects.annotate(used=figure("device_bytes", now))
         .exclude(state=InstanceState.STOPPED)
         .filter(pid__isnull=False, version__device_kind="gpu")
     )

@@ -1,11 +1,13 @@
 """What an instance did when it was last seen is told nowhere as if it did it now."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from gpupool.models import Instance, Lease, Node
+from gpupool.policies.silence import SILENT_AFTER
 from tenants.actor import SYSTEM
 from tenants.models import TenantRole, User
 from tenants.services.limits import create_limit
@@ -16,10 +18,16 @@ pytestmark = pytest.mark.django_db
 GIB = 2**30
 
 
-@pytest.fixture
-def silent() -> Pool:
-    """An instance whose node fell silent with 4,040 requests running on it."""
-    made = pool(state="unknown")
+@pytest.fixture(params=["noticed", "unnoticed"])
+def silent(request: pytest.FixtureRequest) -> Pool:
+    """An instance whose node fell silent with 4,040 requests running on it.
+
+    Without a controller or its lease store nobody notices: all stays as it was.
+    """
+    noticed = request.param == "noticed"
+    made = pool(state="unknown" if noticed else "ready")
+    heard = timezone.now() - SILENT_AFTER - timedelta(seconds=1)
+    Node.objects.update(state="unreachable" if noticed else "online", last_seen_at=heard)
     figures = {"running_requests": 4040, "waiting_requests": 4041, "kv_used": 0.77, "device_bytes": 20 * GIB}
     Instance.objects.update(pid=7, **figures)
     return made

@@ -15,6 +15,7 @@ from dashboard.live.base import Gone, Viewer
 from dashboard.live.encoders import Rows
 from dashboard.live.feeds.fleet import FleetFeed
 from gpupool.models import Instance, Node
+from gpupool.policies.silence import SILENT_AFTER
 from tests.dashboard.people import person, pool, tenant, usage
 
 pytestmark = pytest.mark.django_db
@@ -50,8 +51,11 @@ def test_lists_get_what_changes_by_itself() -> None:
     assert of_node[str(made.device.pk)].used == 20 * 2**30
 
 
-def test_of_an_instance_in_a_state_that_nobody_knows_nothing_is_told_that_may_be_long_over(client: Client) -> None:
-    made = pool(state="unknown")  # two requests were running on it
+@pytest.mark.parametrize("noticed", [True, False])  # without a controller, its node stays online
+def test_of_an_instance_of_a_silent_node_nothing_is_told_that_may_be_long_over(client: Client, noticed: bool) -> None:
+    made = pool(state="unknown" if noticed else "ready")  # two requests were running on it
+    heard = timezone.now() - SILENT_AFTER - timedelta(seconds=1)
+    Node.objects.update(state="unreachable" if noticed else "online", last_seen_at=heard)
     Instance.objects.update(kv_used=0.5, device_bytes=2**30)
     name, of_node = str(made.instance.pk), rows(f"node:{made.device.node_id}")
     assert [rows("instances")[name].running, of_node[name].running] == [None, None]
