@@ -35,6 +35,8 @@ CODES: Final[Mapping[str, Promise]] = {
     "draining": _("The gateway's process is shutting down."),
     "upstream_error": _("The model's engine failed to answer."),
     "upstream_timeout": _("The model's engine did not answer in time."),
+    "engine_error": _("The model's engine answered with an error."),
+    "engine_unavailable": _("The model's engine cannot serve this request now."),
     "engine_rate_limited": _("The model's engine has too much to do."),
     "relay_memory_exhausted": _("The gateway's process holds as much as it may."),
     "read_too_slowly": _("The client read the answer too slowly."),
