@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 
 

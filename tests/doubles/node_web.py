@@ -84,7 +84,7 @@ class FakeWeb:
         for connection in list(self.connections):
             await self._tell(connection)
 
-    async def until(self, condition: Callable[[], bool], *, deadline_seconds: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], *, deadline_seconds: float = 60.0) -> None:
         """Wait until what was heard fulfils `condition`; fails with what was heard last."""
         try:
             async with asyncio.timeout(deadline_seconds), self._news:
@@ -92,7 +92,7 @@ class FakeWeb:
         except TimeoutError:
             raise AssertionError(f"not within {deadline_seconds} s; last heard: {self.latest()}") from None
 
-    async def until_state(self, instance_id: UUID, *states: str, deadline_seconds: float = 20.0) -> InstanceFact:
+    async def until_state(self, instance_id: UUID, *states: str, deadline_seconds: float = 60.0) -> InstanceFact:
         """The first report in which the instance is in one of `states`."""
         await self.until(
             lambda: (fact := self.fact(instance_id)) is not None and fact.state in states,

@@ -89,7 +89,7 @@ async def test_a_web_process_that_starts_later_is_found(web: FakeWeb, var_dir: P
 
 async def test_a_refused_token_ends_the_agent_with_a_sentence(web: FakeWeb, var_dir: Path) -> None:
     agent = await agent_process(web, var_dir, token="wrong")
-    _, stderr = await asyncio.wait_for(agent.communicate(), 20)
+    _, stderr = await asyncio.wait_for(agent.communicate(), 60)
     assert agent.returncode == 1
     assert b"does not accept this node's token (GATEHOUSE_NODE_TOKEN)" in stderr
     assert b"Traceback" not in stderr
@@ -97,7 +97,7 @@ async def test_a_refused_token_ends_the_agent_with_a_sentence(web: FakeWeb, var_
 
 async def test_a_missing_token_is_named(web: FakeWeb, var_dir: Path) -> None:
     agent = await agent_process(web, var_dir, token="")
-    _, stderr = await asyncio.wait_for(agent.communicate(), 20)
+    _, stderr = await asyncio.wait_for(agent.communicate(), 60)
     assert agent.returncode == 1
     assert b"GATEHOUSE_NODE_TOKEN is not set" in stderr
 

@@ -132,7 +132,7 @@ async def test_told_so_an_agent_takes_its_engines_with_it(web: FakeWeb, var_dir:
     await web.desire(wish)
     fact = await web.until_state(wish.instance_id, "ready")
     agent.send_signal(signal.SIGINT)
-    await asyncio.wait_for(agent.communicate(), 20)
+    await asyncio.wait_for(agent.communicate(), 60)
     assert agent.returncode == 0
     assert start_mark(fact.pid or 0) is None
 
@@ -151,7 +151,7 @@ async def test_a_second_agent_of_the_same_node_does_not_start(web: FakeWeb, var_
     async with running_agent(web, var_dir):
         await web.until(lambda: bool(web.hellos))
         agent = await agent_process(web, var_dir)
-        _, stderr = await asyncio.wait_for(agent.communicate(), 20)
+        _, stderr = await asyncio.wait_for(agent.communicate(), 60)
         assert agent.returncode == 1
         assert f"Another agent (process {os.getpid()}) runs".encode() in stderr
 

@@ -38,7 +38,7 @@ _STEPS: Final = st.tuples(
 """What is done, to which key, and whether its condition holds."""
 
 
-async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 10.0) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 30.0) -> T:
     """Ask until the answer is true."""
     async with asyncio.timeout(seconds):
         while True:

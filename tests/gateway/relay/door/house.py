@@ -319,7 +319,7 @@ def chat(*, stream: bool = False, model: str = "alias", **members: Any) -> dict[
     return body
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Return once `condition` holds; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

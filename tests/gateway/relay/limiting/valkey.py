@@ -204,7 +204,7 @@ class Times:
         self.counters.set_time(self.now)
 
 
-async def until(condition: Any, what: str, *, seconds: float = 10.0) -> None:
+async def until(condition: Any, what: str, *, seconds: float = 30.0) -> None:
     """Poll on the loop."""
     deadline = time.monotonic() + seconds
     while not condition():
