@@ -8,6 +8,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from bench.rows import attach
 from gpupool.models import DeviceEvent, HealingAction, Instance, Node, XidRule
 from gpupool.services.aliases import create_alias
 from gpupool.services.reservations import create_reservation
@@ -15,6 +16,7 @@ from gpupool.services.traces import note_state
 from tenants.actor import SYSTEM
 from tenants.models import Grant
 from tests.dashboard.people import Pool, person, pool, tenant
+from tests.dashboard.tenancy_rows import text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -171,3 +173,9 @@ def test_a_list_can_be_had_as_csv_and_sorted_by_what_its_head_offers(operator: C
                 other = f"-{heading.key}" if heading.sort == heading.key else heading.key
                 sheet = operator.get(f"/console/{page}/?format=csv&sort={other}")
                 assert sheet.getvalue(), heading  # read to its end: else nothing was asked for
+
+
+def test_nothing_is_said_to_guard_an_instance_that_no_agent_watches(operator: Client) -> None:
+    watched, attached = pool().instance, attach("qwen", 9)
+    told = [text_of(operator.get(f"/console/instances/{one.pk}/")) for one in (watched, attached)]
+    assert ["the memory guard is content" in text for text in told] == [True, False]
