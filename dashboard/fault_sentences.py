@@ -61,6 +61,10 @@ SENTENCES: Final = (
     # The memory guard of a node (gpupool.agent.guard, gpupool.policies.oom_guard), and what nodes could not tell.
     _("It uses %(share)s of what its lease leaves it, %(count)s times in a row."),
     _(
+        "It uses %(share)s of what its lease leaves it, %(times)s times in a row. %(count)s of its processes was "
+        "asked to give memory back."
+    ),
+    _(
         "It uses %(share)s of what its lease leaves it, %(times)s times in a row. %(count)s of its processes were "
         "asked to give memory back."
     ),

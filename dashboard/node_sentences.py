@@ -59,6 +59,7 @@ SENTENCES: Final = (
     _("The last action (%(remedy)s) failed."),
     # What became of it, and why a device is still out.
     _("Not done: hardware actions are switched off (GATEHOUSE_HEALING_HARDWARE)."),
+    _("1 instance was asked to stop; a new one is asked for."),
     _("%(count)s instances were asked to stop; new ones are asked for."),
     _("%(count)s events from then on were not kept: the node tells more than %(most)s an hour."),
     _("Its node did not tell its end in time."),

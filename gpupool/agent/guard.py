@@ -136,7 +136,8 @@ class MemoryGuard:
         match step:
             case Signal(reason=reason):
                 sent = signal_listeners(engine.pids)
-                self._note(engine, "memory", f"{reason} {sent} of its processes were asked to give memory back.")
+                were = "was" if sent == 1 else "were"
+                self._note(engine, "memory", f"{reason} {sent} of its processes {were} asked to give memory back.")
             case Shed(reason=reason):
                 self._caps[engine.instance_id] = max(1, engine.requests // 2)
                 cap = self._caps[engine.instance_id]

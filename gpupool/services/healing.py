@@ -171,7 +171,13 @@ def _act(
         )
     stopped = _stop(whom, reason=decision.reason, actor=actor, changes=changes)
     if action.state == HealingActionState.DONE:
-        action.outcome = f"{stopped} instances were asked to stop; new ones are asked for." if whom else "Done."
+        action.outcome = _asked_to_stop(stopped) if whom else "Done."
+
+
+def _asked_to_stop(count: int) -> str:
+    if count == 1:
+        return "1 instance was asked to stop; a new one is asked for."
+    return f"{count} instances were asked to stop; new ones are asked for."
 
 
 def _stop(instance_ids: Collection[UUID], *, reason: str, actor: Actor, changes: Changes) -> int:

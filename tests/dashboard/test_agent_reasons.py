@@ -70,7 +70,7 @@ AGENT_PARTS: Final = frozenset(
         "its driver tells nothing of it: is %s installed?",
         "no driver is bound to it: load %s.",
         "%s %s HTTP/1.1\r\n",
-        "%s %s of its processes were asked to give memory back.",
+        "%s %s of its processes %s asked to give memory back.",
         "%s %s, %s before.",
         "%s does not become %s",
         "%s still lists memory of its processes %s, which have ended. Nothing was reset for it.",

@@ -118,6 +118,7 @@ PUT_TOGETHER: Final = (
     "XID 154, recovery action changed: the driver asks for drain_reset.",
     "The device is gone: NVIDIA H100 is not listed any more. Its node was restarted since.",
     "It uses 97.0% of what its lease leaves it, 3 times in a row. 2 of its processes were asked to give memory back.",
+    "It uses 97.0% of what its lease leaves it, 3 times in a row. 1 of its processes was asked to give memory back.",
     "Its agent ended it: It uses 97.0% of what its lease leaves it, 3 times in a row. It was asked to give memory "
     "back, and that did not help.",
     "It was asked to stop. GPU-0 still lists memory of its processes 4, 5, which have ended. Nothing was reset for it.",

@@ -87,6 +87,15 @@ def test_an_engine_that_listens_is_signalled_in_all_its_processes(monkeypatch: p
     assert node.signalled == [11, 12]
     assert node.guard.reading(ONE).guard_state is GuardState.SIGNALLED
     assert node.guard.reading(ONE).cap is None
+    assert node.noticed[-1].text.endswith(" 2 of its processes were asked to give memory back.")
+
+
+def test_one_process_that_is_signalled_is_told_of_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, listening=(12,))
+    monkeypatch.setattr(guards, "signal_listeners", lambda _pids: 1)
+    for _ in range(3):
+        node.look(0.95, 0.1)
+    assert node.noticed[-1].text.endswith(" 1 of its processes was asked to give memory back.")
 
 
 @pytest.mark.shows("R102")

@@ -57,6 +57,7 @@ def test_an_application_error_stops_the_instance_it_names_with_a_reason_and_an_a
     heal()
     action = HealingAction.objects.get()
     assert (action.action, action.state, action.instance_id) == ("restart_app", "done", instance.pk)
+    assert action.outcome == "1 instance was asked to stop; a new one is asked for."
     assert "XID 31" in action.reason
     instance.refresh_from_db()
     assert (instance.desire, instance.state) == (InstanceDesire.STOPPED, InstanceState.DRAINING)
