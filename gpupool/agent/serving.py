@@ -56,6 +56,7 @@ class Serving:
         self._rest_since: float | None = None  # when it was first told that it shall sleep
         self._not_before = 0.0  # monotonic seconds before which it is not put to sleep: it would not
         self._quiet = 0
+        self._untold_since: float | None = None  # no reading since then has told how many requests run
         self._told_idle = False
         self._note = ""
         self._sleep, self._wake = asyncio.Event(), asyncio.Event()
@@ -77,11 +78,12 @@ class Serving:
         if self._rest_since is None or self._owner.phase is not Phase.READY:
             return False
         now = self._shop.clock.monotonic()
-        waited = now - self._rest_since
-        if now < self._not_before or waited < self._shop.timings.drain_notice:
+        if now < self._not_before or now - self._rest_since < self._shop.timings.drain_notice:
             return False
-        untold = self._owner.load.running is None
-        return waited >= self._owner.record.row.drain_seconds if untold else self._quiet >= QUIET_READINGS
+        if self._untold_since is None:
+            return self._quiet >= QUIET_READINGS
+        # One reading that failed is no sign of idleness: a busy engine may answer late.
+        return now - max(self._rest_since, self._untold_since) >= self._owner.record.row.drain_seconds
 
     def sleep(self) -> None:
         """Sleep now."""
@@ -197,14 +199,22 @@ class Serving:
         while True:
             load, counted = await engines.read_metrics(self._engine, self._port, deadline_seconds=timings.health_every)
             self._note_use(load, counted)
-            if load != self._owner.load:
-                self._owner.load = load
-                self._shop.on_change()
-            self._quiet = self._quiet + 1 if load.running == 0 and not load.waiting else 0
+            self.note_load(load)
             if self.idle and not self._told_idle:
                 self._shop.on_end()  # it may sleep now
             self._told_idle = self.idle
             await asyncio.sleep(timings.load_poll)
+
+    def note_load(self, load: EngineLoad) -> None:
+        """What a reading said."""
+        if load != self._owner.load:
+            self._owner.load = load
+            self._shop.on_change()
+        self._quiet = self._quiet + 1 if load.running == 0 and not load.waiting else 0
+        if load.running is not None:
+            self._untold_since = None
+        elif self._untold_since is None:
+            self._untold_since = self._shop.clock.monotonic()
 
     def _note_use(self, load: EngineLoad, counted: TokenCounters | None) -> None:
         """A request between two readings shows in what the engine has counted."""

@@ -74,7 +74,7 @@ async def test_an_engine_sleeps_and_wakes_in_the_same_process(web: FakeWeb, var_
 
 
 async def test_it_sleeps_only_once_its_requests_are_done(web: FakeWeb, var_dir: Path) -> None:
-    wish = a_row()
+    wish = a_row(drain_seconds=60.0)  # one that answers late on a busy machine is not taken for idle
     await web.desire(wish)
     async with running_agent(web, var_dir, timings=QUICK):
         fact = await web.until_state(wish.instance_id, "ready")
