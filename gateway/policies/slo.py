@@ -22,6 +22,7 @@ MINUTE: Final = 60
 HOUR: Final = 3_600
 DAY: Final = 86_400
 MOST_WINDOW_DAYS: Final = 90
+_NOISE: Final = 1e-9
 
 
 class Kind(StrEnum):
@@ -155,6 +156,8 @@ def budget_of(counted: Counted, target: float, *, share: float = 1.0) -> Budget:
     left = allowed - counted.bad
     if not allowed:
         return Budget(0.0, counted.bad, 0.0, None, None)
+    if abs(left) <= _NOISE * allowed:  # 1 - 0.99 is a hair above 0.01: a budget that is used up left 1e-15 of it
+        left = 0.0
     return Budget(allowed, counted.bad, left, left / allowed, 1 - share)
 
 

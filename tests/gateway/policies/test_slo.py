@@ -67,6 +67,17 @@ def test_at_a_burn_rate_of_one_the_budget_lasts_the_window() -> None:
     assert exhaustion(spent, 0.5, window_seconds=30 * DAY).used_up
 
 
+@pytest.mark.parametrize("target", [0.9, 0.95, 0.99, 0.995, 0.999, 0.9999])
+@pytest.mark.parametrize("total", [10_000, 1_230_000, 10**9])
+def test_a_budget_that_is_used_up_to_the_last_request_is_used_up(target: float, total: int) -> None:
+    allowed = round(total * (1 - target))
+    for bad, left in ((allowed - 1, 1.0), (allowed, 0.0), (allowed + 1, -1.0)):
+        budget = budget_of(Counted(total, total - bad), target)
+        assert budget.left == pytest.approx(left, abs=1e-6)
+        assert budget.remaining is not None
+        assert (budget.remaining > 0, budget.remaining < 0) == (left > 0, left < 0)
+
+
 @pytest.mark.parametrize(
     ("long", "short", "burns"),
     [(15.0, 15.0, True), (15.0, 1.0, False), (1.0, 15.0, False), (15.0, None, False), (None, 15.0, None)],
