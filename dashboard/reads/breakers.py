@@ -19,17 +19,23 @@ _UNASKED: Final = timedelta(seconds=UNASKED_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """An instance by one process. `trial_at`: from when on a request tries it; None: one does now."""
+    """An instance by one process. `trial_at`: from when on a request tries it; None: one does now.
+
+    `open_until`: when that would be if others could be asked meanwhile.
+    """
 
     instance_id: UUID
     process: str
     since: datetime
     why: str  # of gateway.policies.breaker.Opened
     trial_at: datetime | None
+    open_until: datetime
 
     def is_unasked(self, now: datetime) -> bool:
-        """Whether its trial is due for long: it waits for a request, and none has come."""
-        return self.trial_at is not None and self.trial_at <= now - _UNASKED
+        """Whether it waits for a request, and none has come for long. Not by `trial_at`, which comes within a second
+        where no other can be asked: a request each half a minute that fails is an outage, too.
+        """
+        return self.trial_at is not None and self.open_until <= now - _UNASKED
 
 
 def read_left_alone(instance_id: UUID | None = None) -> list[LeftAlone]:
@@ -55,7 +61,12 @@ def _told(text: bytes) -> Iterator[LeftAlone]:
     try:
         word = msgspec.json.decode(text, type=Word)
         for one in word.left_alone:
-            trial = None if one.trial_at is None else datetime.fromtimestamp(one.trial_at, tz=UTC)
-            yield LeftAlone(one.instance_id, word.process, datetime.fromtimestamp(one.since, tz=UTC), one.why, trial)
+            trial = None if one.trial_at is None else _moment(one.trial_at)
+            since, until = _moment(one.since), _moment(one.open_until)
+            yield LeftAlone(one.instance_id, word.process, since, one.why, trial, until)
     except (msgspec.MsgspecError, OverflowError, OSError, ValueError):
         return  # of a relay of another version
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, tz=UTC)

@@ -153,11 +153,9 @@ def budget_of(counted: Counted, target: float, *, share: float = 1.0) -> Budget:
     """The budget, and what is left of it. `share`: of the window that there has been anything to count in, 0 to 1."""
     share = min(1.0, share)
     allowed = allowed_bad(counted.total, target, share)
-    left = allowed - counted.bad
     if not allowed:
         return Budget(0.0, counted.bad, 0.0, None, None)
-    if abs(left) <= _NOISE * allowed:  # 1 - 0.99 is a hair above 0.01: a budget that is used up left 1e-15 of it
-        left = 0.0
+    left = _left(allowed, counted.bad)
     return Budget(allowed, counted.bad, left, left / allowed, 1 - share)
 
 
@@ -183,6 +181,11 @@ def exhaustion(budget: Budget, burn: float | None, *, window_seconds: float) -> 
     return Exhaustion(budget.remaining * window_seconds / burn)
 
 
+def _left(allowed: float, bad: int) -> float:
+    left = allowed - bad
+    return left if abs(left) > _NOISE * allowed else 0.0  # 1 - 0.99 is a hair above 0.01
+
+
 def burn_down(series: Sequence[Counted], target: float, *, share: float = 1.0) -> list[float | None]:
     """The share of the whole window's budget that was left after each part of the window; None before any requests.
 
@@ -193,7 +196,7 @@ def burn_down(series: Sequence[Counted], target: float, *, share: float = 1.0) -
     for one in series:
         begun = begun or one.total > 0
         bad += one.bad
-        found.append((allowed - bad) / allowed if begun else None)
+        found.append(_left(allowed, bad) / allowed if begun else None)
     return found
 
 

@@ -30,7 +30,7 @@ RENEW_SECONDS: Final = 5.0
 LAPSE_SECONDS: Final = 15
 MOST_TOLD: Final = 200
 UNASKED_SECONDS: Final = 15.0
-"""A trial that is due for longer has had no request that could be one."""
+"""Whoever has been open for so much longer than its time has had no request that could be its trial."""
 
 _FORGET_SECONDS: Final = 3600
 _CALL_DEADLINE_SECONDS: Final = 1.0
@@ -43,6 +43,7 @@ class LeftAlone(msgspec.Struct, frozen=True):
     since: float  # the first time, however often it was tried since
     why: Opened  # the last time
     trial_at: float | None  # from when on a request is sent as a trial; None: one is under way
+    open_until: float  # when it would be if others could be asked meanwhile: the same or later
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -124,14 +125,15 @@ class BreakerBoard:
         told = [self._left_alone(key, one, lonely=key in lonely) for key, one in breakers.items()]
         if len(told) > MOST_TOLD:
             lately = self._clock.monotonic() + self._ahead - UNASKED_SECONDS
-            told.sort(key=lambda one: (one.trial_at is not None and one.trial_at <= lately, one.since))
+            told.sort(key=lambda one: (one.trial_at is not None and one.open_until <= lately, one.since))
         return sorted(told[:MOST_TOLD], key=lambda one: one.since)
 
     def _left_alone(self, instance_id: UUID, breaker: Breaker, *, lonely: bool) -> LeftAlone:
-        open_until = trial_at(breaker, lonely=lonely) + self._ahead
+        tried = trial_at(breaker, lonely=lonely) + self._ahead
         return LeftAlone(
             instance_id,
             since=self._since[instance_id],
             why=breaker.why,
-            trial_at=open_until if breaker.state is BreakerState.OPEN else None,
+            trial_at=tried if breaker.state is BreakerState.OPEN else None,
+            open_until=trial_at(breaker) + self._ahead,
         )

@@ -111,7 +111,7 @@ class Balancer:
         return {instance_id: breaker.state for instance_id, breaker in self._breakers.items()}
 
     def lonely(self) -> frozenset[UUID]:
-        """Instances left alone whose requests, or some of them, no other can be sent: `pick` tries them sooner.
+        """Instances left alone of whose requests no other can be sent any: `pick` tries them sooner.
 
         However full the others are, which is so for a moment.
         """
@@ -124,7 +124,7 @@ class Balancer:
             beside = (row.model_id, row.endpoint.tenant_id)
             if beside not in well:
                 well[beside] = self._well(*beside)
-            if _apis(row.endpoint.engine) - well[beside]:
+            if not _apis(row.endpoint.engine) & well[beside]:
                 found.append(instance_id)
         return frozenset(found)
 

@@ -210,8 +210,8 @@ class Serving:
         if load != self._owner.load:
             self._owner.load = load
             self._shop.on_change()
-        self._quiet = self._quiet + 1 if load.running == 0 and not load.waiting else 0
         if load.running is not None:
+            self._quiet = 0 if load.running or load.waiting else self._quiet + 1
             self._untold_since = None
         elif self._untold_since is None:
             self._untold_since = self._shop.clock.monotonic()

@@ -29,9 +29,10 @@ from tenants.services import InvalidInput
 class InstanceSerializer(serializers.ModelSerializer[Instance]):
     """An instance; null where something is not known.
 
-    Of a node that is silent (nothing was heard of it for 30 s) what it told of its use counts no more:
-    running_requests, waiting_requests, kv_used, device_bytes and memory_rss_bytes are null, and `heard_at` says since
-    when. So are the first three of one whose engine does not answer its node, which is in state `unknown`.
+    Of a node that is silent (nothing was heard of it for 30 s, or it was found unreachable) what it told of its use
+    counts no more: running_requests, waiting_requests, kv_used, device_bytes and memory_rss_bytes are null, and
+    `heard_at` says since when. So are the first three of one whose engine does not answer its node, which is in
+    state `unknown`.
     """
 
     model = serializers.CharField(source="version.model.name")

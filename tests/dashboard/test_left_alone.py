@@ -29,7 +29,9 @@ def told(url: str, process: str, instance_id: UUID, **changes: Any) -> None:
     """What a relay has written."""
     since = changes.pop("since", NOW - timedelta(minutes=5)).timestamp()
     trial = changes.pop("trial_at", timezone.now() + timedelta(seconds=20))
-    one = LeftAlone(instance_id, since, changes.pop("why", "refused"), None if trial is None else trial.timestamp())
+    until = changes.pop("open_until", trial or timezone.now())
+    why, tried = changes.pop("why", "refused"), None if trial is None else trial.timestamp()
+    one = LeftAlone(instance_id, since, why, tried, until.timestamp())
     write(url, process, msgspec.json.encode(Word(process, [one])))
 
 
@@ -108,7 +110,8 @@ def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(oper
     assert lines(operator) == []  # it may just be restarting
     told(valkey_url, "relay a:1", made.instance.pk, trial_at=NOW - timedelta(minutes=4))
     assert lines(operator) == []  # nobody has asked for it since
-    told(valkey_url, "relay a:1", made.instance.pk)
+    soon = timezone.now() + timedelta(minutes=1)
+    told(valkey_url, "relay a:1", made.instance.pk, trial_at=NOW - timedelta(minutes=4), open_until=soon)  # seldom tried
     told(valkey_url, "relay b:2", made.instance.pk, trial_at=None)
     one = "1 ready instance gets no requests from at least one relay process, whose own failed there: qwen3-8b."
     assert lines(operator) == [("Soon", one, own)]

@@ -67,8 +67,8 @@ async def test_an_open_breaker_is_told_with_since_when_why_and_when_it_is_tried(
     told.fail(refusing, AttemptOutcome.REFUSED_CONNECTION)
     await told.board.tell()
     assert told.valkey.word() == [
-        LeftAlone(failing.instance_id, WALL, Opened.FAILED, WALL + OPEN_SECONDS),
-        LeftAlone(refusing.instance_id, WALL + 3, Opened.REFUSED, WALL + 5),
+        LeftAlone(failing.instance_id, WALL, Opened.FAILED, WALL + OPEN_SECONDS, WALL + OPEN_SECONDS),
+        LeftAlone(refusing.instance_id, WALL + 3, Opened.REFUSED, WALL + 5, WALL + 5),
     ]
 
 
@@ -78,12 +78,12 @@ async def test_the_only_one_that_refuses_connections_is_told_to_be_tried_as_soon
         told.fail(endpoint, AttemptOutcome.REFUSED_CONNECTION)
         told.clock.advance(1)
     await told.board.tell()
-    trial_at = WALL + 4 + LONELY_SECONDS
-    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL + 4, Opened.REFUSED, trial_at)]
+    trial_at, until = WALL + 4 + LONELY_SECONDS, WALL + 4 + 30
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL + 4, Opened.REFUSED, trial_at, until)]
     assert told.pool.balancer.pick(MODEL, Api.CHAT, NONE) == endpoint  # at that moment
     told.pool.add()
     await told.board.tell()
-    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL + 4, Opened.REFUSED, WALL + 4 + 30)]
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL + 4, Opened.REFUSED, until, until)]
     assert told.pool.balancer.pick(MODEL, Api.CHAT, NONE) != endpoint
 
 
@@ -94,10 +94,11 @@ async def test_it_is_left_alone_since_the_first_time_until_a_trial_succeeds(told
     told.clock.advance(2)
     trial = told.pool.balancer.started(endpoint)
     await told.board.tell()
-    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL, Opened.REFUSED, None)]
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL, Opened.REFUSED, None, WALL + 2)]
     told.pool.balancer.finished(endpoint, AttemptOutcome.FAILED, trial=trial)
     await told.board.tell()
-    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL, Opened.TRIAL, WALL + 2 + OPEN_SECONDS)]
+    until = WALL + 2 + OPEN_SECONDS
+    assert told.valkey.word() == [LeftAlone(endpoint.instance_id, WALL, Opened.TRIAL, until, until)]
     told.clock.advance(OPEN_SECONDS)
     told.fail(endpoint, AttemptOutcome.OK)
     await told.board.tell()

@@ -159,9 +159,9 @@ def test_one_is_lonely_while_no_other_takes_its_tenants_requests_or_all_that_it_
     assert pool.balancer.lonely() == {one.instance_id, own.instance_id}
     pool.add(tenant)
     assert pool.balancer.lonely() == {one.instance_id}
-    pool.add(engine="kserve")
+    pool.add(engine="kserve")  # which can be asked nothing that this one can
     assert pool.balancer.lonely() == {one.instance_id}
-    pool.add()
+    pool.add(engine="tgi")  # which can be asked most: where it is, this one's trial waits as long as any
     assert pool.balancer.lonely() == frozenset()
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TINY = ROOT / "tests" / "data" / "tiny512.gguf"
 TINY_URI = TINY.as_uri()
 
-FAST = Timings(load_deadline=60.0, load_poll=0.1, health_every=0.3, stop_grace=5.0, drain_notice=0.2)
+FAST = Timings(load_deadline=45.0, load_poll=0.1, health_every=0.3, stop_grace=5.0, drain_notice=0.2)
 
 
 class OneCpu:

@@ -33,7 +33,7 @@ def test_a_busy_engine_that_answers_late_once_is_not_idle() -> None:
     serving.note_load(BUSY)
     clock.advance(1.0)
     assert not serving.idle
-    for load in (QUIET, QUIET):
+    for load in (QUIET, UNTOLD, QUIET):
         assert not serving.idle
         serving.note_load(load)
     assert serving.idle
