@@ -110,8 +110,8 @@ def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(oper
     assert lines(operator) == []  # it may just be restarting
     told(valkey_url, "relay a:1", made.instance.pk, trial_at=NOW - timedelta(minutes=4))
     assert lines(operator) == []  # nobody has asked for it since
-    soon = timezone.now() + timedelta(minutes=1)
-    told(valkey_url, "relay a:1", made.instance.pk, trial_at=NOW - timedelta(minutes=4), open_until=soon)  # seldom tried
+    soon = timezone.now() + timedelta(minutes=1)  # it is asked for seldom, and tried each time
+    told(valkey_url, "relay a:1", made.instance.pk, trial_at=NOW - timedelta(minutes=4), open_until=soon)
     told(valkey_url, "relay b:2", made.instance.pk, trial_at=None)
     one = "1 ready instance gets no requests from at least one relay process, whose own failed there: qwen3-8b."
     assert lines(operator) == [("Soon", one, own)]
