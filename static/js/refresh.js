@@ -5,6 +5,7 @@ import { words } from "./words.js";
 
 const SECONDS = 2;
 const page = document.querySelector("[data-refresh]");
+const HTMX_MARK = / data-htmx-powered="true"/g; // htmx begins in a task of its own: before this script, or after it
 const shown = new Map(); // region -> what the server said last
 let over = false; // the server has said that nothing more will come
 
@@ -91,7 +92,9 @@ document.addEventListener("click", (event) => {
 });
 
 if (page) {
-  // As they are now, before htmx marks what it has seen: a press must not fall on a link that is put in place of itself.
-  for (const place of page.querySelectorAll("[data-region]")) shown.set(place.dataset.region, place.innerHTML);
+  // A press must not fall on a link that is put in place of itself.
+  for (const place of page.querySelectorAll("[data-region]")) {
+    shown.set(place.dataset.region, place.innerHTML.replaceAll(HTMX_MARK, ""));
+  }
   setTimeout(round, SECONDS * 1000);
 }

@@ -15,12 +15,12 @@ from tenants.actor import SYSTEM
 from tenants.models import TenantRole, TenantState
 from tenants.services import change_person, set_tenant_state
 from tests.browser.conftest import DEADLINE_MS, Web
-from tests.browser.walk import log_in, wait_for_pill
+from tests.browser.walk import log_in, signed_in, wait_for_pill
 from tests.dashboard.people import person, pool, tenant
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 OpenPage = Callable[..., "Page"]
 Shoot = Callable[["Page", str], None]
@@ -214,12 +214,20 @@ def test_an_instance_that_is_gone_is_said_to_be(open_page: OpenPage, web: Web) -
     person("olga", platform_role="superuser")
     made = pool()
     page = open_page(refusals=True)
-    log_in(page, "olga", then=f"/console/instances/{made.instance.pk}/")
+    signed_in(page, "olga")
+    late: list[Route] = []
+    page.route("**/js/refresh.js", lambda route: late.append(route))
+    page.goto(f"/console/instances/{made.instance.pk}/", wait_until="commit")
+    wait_until(lambda: page.query_selector(".actions [data-htmx-powered]") is not None, "htmx was there before it")
+    late.pop().continue_()
+    page.wait_for_load_state()
     stop = page.get_by_role("link", name="Drain and stop")
+    stop.evaluate("node => (node.dataset.before = '')")
     claims = page.locator(".scroll-x[aria-labelledby=claims-title]")
     claims.focus()
     Instance.objects.update(running_requests=77)
     page.get_by_text("77", exact=True).wait_for()  # though the keyboard is in there
+    assert stop.get_attribute("data-before") == ""  # what does not change is not put in place anew
     assert claims.evaluate("node => node === document.activeElement")
     node = claims.get_by_role("link")  # what else leads there stands above it
     node.focus()
