@@ -21,7 +21,7 @@ from gpupool.controller.healing import keep_healing
 from gpupool.controller.memory import keep_memory
 from gpupool.controller.prober import Target, probe_all
 from gpupool.controller.targets import list_attached_targets, list_silent_targets
-from gpupool.controller.upkeep import GIVES_WAY_SHARE, keep_up
+from gpupool.controller.upkeep import keep_up
 from gpupool.controller.world import list_connected_nodes, read_world
 from gpupool.leases.base import Compacted, CreatedAt, LeaseStore, StoreUnavailable
 from gpupool.leases.devices import GPU_PREFIX, DeviceBook
@@ -101,7 +101,7 @@ class Controller:
                     fence,
                     clock=self._clock,
                     in_thread=_in_thread,
-                    failed_grace_seconds=self._rules.failed_grace_seconds * GIVES_WAY_SHARE,
+                    failed_grace_seconds=self._rules.failed_grace_seconds / 2,
                 )
                 group.create_task(upkeep, name="upkeep")
                 memory = keep_memory(fence, clock=self._clock, in_thread=_in_thread)

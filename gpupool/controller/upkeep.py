@@ -19,11 +19,6 @@ from tenants.actor import SYSTEM
 logger = structlog.get_logger(__name__)
 
 LOOK_SECONDS: Final = 1.0
-GIVES_WAY_SHARE: Final = 0.4
-"""Of the time after which a failed instance is replaced: 12 s of 30. Each try of its agent begins that time anew, and
-the waits between tries double from 0.5 s on. Half of it, 15 s, was over one second before the try that follows 16 s
-after the one before: a look that came a little late had to wait for as long again.
-"""
 
 
 async def keep_up(

@@ -15,7 +15,7 @@ class Candidate:
     stable_at: float | None  # when an instance of it was last ready; None: never
     launchable: bool = True
     replicas: int = 0
-    failed_since: float | None = None  # an instance of it stands as failed since; None: none does
+    failed_since: float | None = None  # when one that stands as failed first did, however often it was tried since
     failures: int = 0  # its latest instances in a row that ended without ever having been ready
     ready: int = 0  # instances that serve
     coming: int = 0  # instances that load for the first time: they may serve yet

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Q, Sum
+from django.db.models import Min, Q, Sum
 
 from gpupool.models import Device, Instance, InstanceDesire, InstanceState, Lease, ModelVersion, NodeState, VersionState
 from gpupool.models.catalog import PAPERS_OF_VERSION, RUNS
@@ -109,12 +109,18 @@ def _candidate(version: ModelVersion) -> Candidate:
         stable_at=None if version.last_stable_at is None else version.last_stable_at.timestamp(),
         launchable=bool(version.artefact_uri),
         replicas=version.replicas,
-        failed_since=None if failed is None else failed.state_changed_at.timestamp(),
+        failed_since=None if failed is None else _failed_since(failed),
         failures=last.filter(restarts__gt=0).count(),  # what was stopped before it had a try says nothing
         ready=own.filter(state=InstanceState.READY).count(),
         coming=own.filter(state__in=_LOADS, desire=InstanceDesire.RUNNING, restarts=0).count(),
         reason="" if told is None else told.reason,
     )
+
+
+def _failed_since(failed: Instance) -> float:
+    """Not its last change of state: each further try of its agent would begin the time anew."""
+    first = failed.events.filter(kind="state", value=InstanceState.FAILED).aggregate(at=Min("at"))["at"]
+    return min(first or failed.state_changed_at, failed.state_changed_at).timestamp()
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,8 +203,7 @@ def test_a_version_that_cannot_be_loaded_gives_way_to_the_last_one_that_could(
     house: Sleepers, failing: tuple[ModelVersion, ModelVersion]
 ) -> None:
     stable, new = failing
-    gave_way = ModelVersion.objects.filter(pk=new.pk, state=VersionState.ADMITTED)
-    wait_until(gave_way.exists, "it gives way", seconds=60.0)  # some 28 s after its first try; 44 where that was missed
+    wait_until(ModelVersion.objects.filter(pk=new.pk, state=VersionState.ADMITTED).exists, "it gives way")
     stable.refresh_from_db()
     assert (stable.state, stable.replicas) == (VersionState.SERVING, 1)
     house.serves("back", "acme", "umbra")

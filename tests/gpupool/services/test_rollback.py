@@ -108,6 +108,21 @@ def test_one_that_was_replaced_after_it_failed_counts_as_having_failed() -> None
     assert stands(new)[0] == VersionState.ADMITTED
 
 
+def test_further_tries_of_its_agent_do_not_begin_the_time_anew() -> None:
+    node = an_online_node(a_device("gpu0"))
+    old, new = a_version("m", replicas=1), a_version("m", replicas=1)
+    ModelVersion.objects.filter(pk=old.pk).update(last_stable_at=timezone.now())
+    bad = place_one(new, node)
+    for state in ("failed", "staging", "failed"):
+        apply_observed(node.pk, node.session, seen(bad, state, reason="No such file."))
+    first = bad.events.filter(value=InstanceState.FAILED).earliest("pk")
+    for seconds, expected in ((29, VersionState.SERVING), (31, VersionState.ADMITTED)):
+        first.at = timezone.now() - timedelta(seconds=seconds)
+        first.save()
+        keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+        assert stands(new)[0] == expected
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_one_that_is_served_again_after_it_was_rolled_back_is_tried_anew(ended: bool) -> None:
     node = an_online_node(a_device("gpu0"))
