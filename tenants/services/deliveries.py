@@ -85,13 +85,13 @@ class Senders:
 
 @dataclass(frozen=True, slots=True)
 class _Claimed:
-    """A delivery as it was claimed, and what there is to send; None when there is nobody to send it to any more."""
+    """A delivery as it was claimed, and what there is to send; NotDelivered where there is nothing."""
 
     id: UUID
     attempts: int
     created_at: datetime
     webhook_id: UUID | None
-    message: Post | Mail | None
+    message: Post | Mail | NotDelivered
 
 
 def send_due_deliveries(senders: Senders, *, now: Callable[[], datetime], jitter: Callable[[], float]) -> int:
@@ -109,8 +109,17 @@ def send_due_deliveries(senders: Senders, *, now: Callable[[], datetime], jitter
     return attempted
 
 
-@transaction.atomic
 def claim_due(now: datetime, *, most: int = _BATCH) -> Sequence[_Claimed]:
+    """Take deliveries whose time has come, with what there is to send.
+
+    They are claimed first and worded then: one that cannot be worded must not give all others back.
+    """
+    rows = _claim(now, most)
+    return [_Claimed(row.pk, row.attempts, row.created_at, row.webhook_id, _worded(row, now)) for row in rows]
+
+
+@transaction.atomic
+def _claim(now: datetime, most: int) -> Sequence[Delivery]:
     """Take deliveries whose time has come, those first that wait longest, and few of each webhook.
 
     One that is slow to answer, and has much to be told, would keep all others waiting.
@@ -129,7 +138,7 @@ def claim_due(now: datetime, *, most: int = _BATCH) -> Sequence[_Claimed]:
         row.attempts += 1
         row.next_attempt_at = now + timedelta(seconds=CLAIM_SECONDS)
     Delivery.objects.bulk_update(rows, ["attempts", "next_attempt_at"])
-    return [_Claimed(row.pk, row.attempts, row.created_at, row.webhook_id, _message(row, now)) for row in rows]
+    return rows
 
 
 @transaction.atomic
@@ -197,11 +206,19 @@ def _send(delivery: _Claimed, senders: Senders) -> Outcome:
                 return senders.post(post)
             case Mail() as mail:
                 return senders.mail(mail)
-            case None:
-                return NotDelivered("There is nobody to send it to any more.", again=False)
+            case NotDelivered() as nothing:
+                return nothing
     except Exception:
         # A defect of ours with one message must not keep what became of the others from being recorded.
         logger.exception("delivery_failed", delivery_id=str(delivery.id))
+        return NotDelivered("It could not be sent.")
+
+
+def _worded(row: Delivery, now: datetime) -> Post | Mail | NotDelivered:
+    try:
+        return _message(row, now) or NotDelivered("There is nobody to send it to any more.", again=False)
+    except Exception:  # as in _send
+        logger.exception("delivery_not_worded", delivery_id=str(row.pk))
         return NotDelivered("It could not be sent.")
 
 

@@ -1,7 +1,9 @@
 """Who gets what when: nobody who left is written to, and no webhook keeps the others waiting."""
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -11,10 +13,12 @@ from core.refusals import Conflict
 from tenants.actor import SYSTEM
 from tenants.models import Delivery, Membership, PlatformRole, Tenant, TenantRole, Webhook
 from tenants.policies.deliveries import DISABLE_SECONDS
+from tenants.policies.notice_texts import NoticeText
 from tenants.policies.notices import NoticeKind
 from tenants.services import deliveries, webhooks
 from tenants.services.deliveries import Delivered, NotDelivered, Outcome, Post, Senders, claim_due, send_due_deliveries
 from tenants.services.mail import Mail
+from tenants.services.notice_saying import notice_said
 from tenants.services.notices import raise_notice
 from tests.factories import make_member, make_tenant, make_user
 
@@ -63,6 +67,25 @@ def test_who_left_before_it_was_sent_is_not_written_to() -> None:
     sent.send()
     assert sorted(mail.to for mail in sent.mails) == sorted([stays.email, operator.email])
     assert sorted(Delivery.objects.values_list("state", flat=True)) == ["delivered"] * 2 + ["failed"] * 2
+
+
+def test_one_that_cannot_be_worded_keeps_no_other_from_being_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(kind: NoticeKind, payload: Mapping[str, Any], language: str) -> NoticeText:
+        if payload.get("odd"):
+            raise KeyError("tenant")  # a payload of another version, say
+        return notice_said(kind, payload, language)
+
+    monkeypatch.setattr(deliveries, "notice_said", odd)
+    make_user(platform_role=PlatformRole.OPERATOR)
+    kind, sent = NoticeKind.TENANT_RESUMED, Sent()
+    raise_notice(kind, tenant=None, payload={"odd": True}, dedupe_key="odd", actor=SYSTEM)
+    notify(None, "even")
+    assert sent.send() == 2
+    assert len(sent.mails) == 1
+    assert sorted(Delivery.objects.values_list("state", "attempts", "last_error")) == [
+        ("delivered", 1, ""),
+        ("pending", 1, "It could not be sent."),  # by the next version, perhaps
+    ]
 
 
 def test_a_webhook_with_much_to_be_told_leaves_room_for_others() -> None:
