@@ -82,7 +82,7 @@ class Environment(PoolSettings, RequestSettings, HouseSettings):
 
     @property
     def public_relay_url(self) -> str:
-        return self.relay_url or f"http://{self.relay_host}:{self.relay_port}"
+        return (self.relay_url or f"http://{self.relay_host}:{self.relay_port}").rstrip("/")
 
 
 @cache

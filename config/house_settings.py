@@ -163,4 +163,5 @@ class HouseSettings:
         "GATEHOUSE_RELAY_URL",
         _("Where applications reach the relay, shown in console and portal; from host and port when empty."),
         default=None,
+        check=web_address_fault,
     )

@@ -46,11 +46,10 @@ def notice_link(notice: Notice) -> str | None:
     """The full address of the page, for who gets the notice.
 
     None where `web_url` is not set, as no request may say what the address of this installation is, and of what has
-    no page. Never raises for what a payload holds: others that are claimed with it would not be sent either.
+    no page. Never raises for what a payload holds: the notice is worth more than its link.
     """
-    base = settings.GATEHOUSE.web_url
     page, key = (_CONSOLE if notice.tenant is None else _PORTAL).get(notice.kind, ("", ""))
-    if base is None or not page or (key and key not in notice.payload):
+    if settings.GATEHOUSE.web_url is None or not page or (key and key not in notice.payload):
         return None
     before = [] if notice.tenant is None else [notice.tenant.slug]
     if notice.payload.get("ended_by") == "deleted":  # its own page went with it
@@ -60,4 +59,4 @@ def notice_link(notice: Notice) -> str | None:
     except NoReverseMatch:
         logger.warning("notice_without_a_page", notice_id=str(notice.pk), kind=notice.kind, page=page)
         return None
-    return base.rstrip("/") + path
+    return f"{settings.GATEHOUSE.public_web_url}{path}"

@@ -37,9 +37,11 @@ def test_wrong_value_names_its_variable(variable: str, value: str) -> None:
 
 @pytest.mark.parametrize("url", ["https://gw.example.test", "http://10.0.0.1:8000/", "http://[::1]:8000"])
 def test_the_address_that_links_begin_with_is_one_of_the_web(url: str) -> None:
-    assert read(Environment, {"GATEHOUSE_WEB_URL": url}).public_web_url == url.rstrip("/")
+    settings = read(Environment, {"GATEHOUSE_WEB_URL": url, "GATEHOUSE_RELAY_URL": url})
+    assert (settings.public_web_url, settings.public_relay_url) == (url.rstrip("/"), url.rstrip("/"))
 
 
+@pytest.mark.parametrize("variable", ["GATEHOUSE_WEB_URL", "GATEHOUSE_RELAY_URL"])
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -54,7 +56,7 @@ def test_the_address_that_links_begin_with_is_one_of_the_web(url: str) -> None:
         ("https://gw.example.test/#", "behind its host"),
     ],
 )
-def test_what_links_cannot_begin_with_stops_the_start_and_shows_no_password(url: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=f"GATEHOUSE_WEB_URL=.*{said}") as raised:
-        read(Environment, {"GATEHOUSE_WEB_URL": url})
+def test_what_links_cannot_begin_with_stops_the_start_and_shows_no_password(variable: str, url: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=f"{variable}=.*{said}") as raised:
+        read(Environment, {variable: url})
     assert "secret" not in str(raised.value)
