@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from tenants.policies.notice_texts import NoticeText
+from tenants.policies.notice_texts import NoticeText, is_chinese
 
 _ROLES: Final[Mapping[str, str]] = {
     "owner": "所有者",
@@ -18,7 +18,7 @@ _ROLES: Final[Mapping[str, str]] = {
 def invitation_text(*, tenant: str, role: str, link: str, expires_at: datetime, language: str) -> NoticeText:
     """Subject and body; any language but Chinese is English. `expires_at` in UTC."""
     until = f"{expires_at:%Y-%m-%d %H:%M} UTC"
-    if language.lower().startswith("zh"):
+    if is_chinese(language):
         return NoticeText(
             f"邀请您加入 Gatehouse 上的 {tenant}",
             f"您受邀成为 {tenant} 的成员，角色：{_ROLES.get(role, role)}。\n\n{link}\n\n"

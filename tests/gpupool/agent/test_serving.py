@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from core.clock import ManualClock
 from gpupool.agent.serving import Serving
 from gpupool.engines.base import EngineLoad
@@ -39,24 +41,16 @@ def test_a_busy_engine_that_answers_late_once_is_not_idle() -> None:
     assert serving.idle
 
 
-def test_one_that_never_tells_is_given_its_time() -> None:
+@pytest.mark.parametrize("told_before", [False, True])
+def test_one_that_does_not_tell_is_given_its_time_from_then_on(told_before: bool) -> None:
     clock = ManualClock()
     serving = told_to_rest(clock)
+    if told_before:
+        serving.note_load(BUSY)
+        clock.advance(11.0)
     serving.note_load(UNTOLD)
     clock.advance(9.0)
     serving.note_load(UNTOLD)
-    assert not serving.idle
-    clock.advance(1.0)
-    assert serving.idle
-
-
-def test_one_that_tells_no_more_is_given_its_time_from_then_on() -> None:
-    clock = ManualClock()
-    serving = told_to_rest(clock)
-    serving.note_load(BUSY)
-    clock.advance(11.0)
-    serving.note_load(UNTOLD)
-    clock.advance(9.0)
     assert not serving.idle
     clock.advance(1.0)
     assert serving.idle
