@@ -1,7 +1,6 @@
 """How fast this machine is now, for tests that hold processor time against a bar."""
 
-from collections.abc import Callable
-from time import monotonic, process_time
+from time import process_time
 from typing import Final
 
 _QUIET_SECONDS: Final = 0.0045
@@ -14,19 +13,6 @@ def pace() -> float:
     Processor time hangs on what else the machine does: cores share caches, and two threads of one core its units.
     """
     return max(1.0, min(_work() for _ in range(3)) / _QUIET_SECONDS)
-
-
-def seconds_of_tries(call: Callable[[], object], *, bar: float, tries: int = 3) -> list[float]:
-    """Of some calls, each made only where none before was below the bar: other work may hold up any one of them.
-
-    The first is the only one that finds nothing made ready by those before it: hold it to a bar of its own.
-    """
-    took: list[float] = []
-    while len(took) < tries and (not took or min(took) >= bar):
-        began = monotonic()
-        call()
-        took.append(monotonic() - began)
-    return took
 
 
 def _work() -> float:

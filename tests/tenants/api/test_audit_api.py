@@ -5,7 +5,6 @@ import io
 import os
 import time
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,16 +16,10 @@ from tenants.actor import SYSTEM, user_actor
 from tenants.models import AuditEvent, PlatformRole, Tenant, TenantRole
 from tenants.services import record_audit
 from tests.factories import make_key, make_member, make_tenant, make_user
-from tests.pace import seconds_of_tries
 
 pytestmark = pytest.mark.django_db
 _ROWS = int(os.environ.get("GATEHOUSE_TEST_AUDIT_ROWS", "50000"))
 """Of a long log; `make drill` takes a million, which take a minute to write."""
-
-
-_BAR_SECONDS = 0.2
-_FIRST_BAR_SECONDS = 0.6
-"""Of the first try, which reads what later ones find read: other work may hold it up, but not as often by as much."""
 
 
 def _client(user: Any) -> APIClient:
@@ -49,13 +42,6 @@ def _found(client: APIClient, path: str = "/api/audit/", **query: Any) -> list[s
     answer = client.get(path, query)
     assert answer.status_code == 200, answer.json()
     return [row["action"] for row in answer.json()["results"]]
-
-
-def _asked_anew(client: APIClient, **query: Any) -> list[str]:
-    """As on a connection that has no plan of the statement yet."""
-    with connection.cursor() as cursor:
-        cursor.execute("DISCARD PLANS")
-    return _found(client, **query)
 
 
 def test_every_filter_finds_its_rows_and_no_other(reader: APIClient, acme: Tenant) -> None:
@@ -169,7 +155,7 @@ def test_a_long_log_is_searched_within_a_fifth_of_a_second(reader: APIClient, ac
     record_audit("rare.thing", subject=acme, actor=user_actor(rare.pk, request_id="rare"), tenant_id=acme.pk)
     tenant = "c4ca4238-a0b9-2382-0dcc-509a6f75849b"  # md5 of 1
     _found(reader)  # the first request of a process reads its code
-    slow = []
+    slowest = 0.0
     for query in (
         {},
         {"action": "rare."},
@@ -187,9 +173,9 @@ def test_a_long_log_is_searched_within_a_fifth_of_a_second(reader: APIClient, ac
         {"subject_type": "tenants.X"},
         {"subject_type": "tenants.Tenant"},
     ):
-        took = seconds_of_tries(partial(_asked_anew, reader, **query), bar=_BAR_SECONDS)
-        told = f"{', '.join(f'{one * 1000:.0f}' for one in took)} ms: {query}"
-        print(told)
-        if min(took) >= _BAR_SECONDS or took[0] >= _FIRST_BAR_SECONDS:
-            slow.append(told)
-    assert slow == []
+        began = time.monotonic()
+        assert reader.get("/api/audit/", query).status_code == 200
+        took = time.monotonic() - began
+        print(f"{took * 1000:.0f} ms: {query}")
+        slowest = max(slowest, took)
+    assert slowest < 0.2
