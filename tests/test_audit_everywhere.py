@@ -57,7 +57,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "gpupool.services.traces.prune_traces": _AGE,
     "tenants.services.configuration.erase_history": _PART,
     "tenants.services.configuration.prune_history": _AGE,
-    "tenants.services.deliveries.claim_due": _QUEUE,
+    "tenants.services.deliveries._claim": _QUEUE,
     "tenants.services.deliveries.end_overdue_deliveries": _QUEUE,
     "tenants.services.deliveries.prune_deliveries": _AGE,
     "tenants.services.key_rotation._move_limits": _PART,
