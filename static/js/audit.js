@@ -58,7 +58,6 @@ function onState(state, at, why) {
 
 button.addEventListener("click", () => {
   const on = off === null;
-  button.setAttribute("aria-pressed", String(on));
   button.querySelector("[data-when-on]").hidden = !on;
   button.querySelector("[data-when-off]").hidden = on;
   pill.hidden = !on;

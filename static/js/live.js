@@ -240,16 +240,22 @@ export function showState(pill, state, at = null, why = "") {
   pill.className = `pill ${TONES[state]}`;
   pill.dataset.value = state;
   const old = at !== null && state !== "live" && state !== "connecting" && state !== "denied";
-  pill.textContent = old ? `${words[state]} · ${asOf(at)}` : words[state];
+  put(pill, old ? `${words[state]} · ${asOf(at)}` : words[state]);
   let reason = pill.nextElementSibling;
   if (!reason?.matches("[data-live-why]")) {
     if (!why) return;
     reason = document.createElement("span");
     reason.dataset.liveWhy = "";
     reason.className = "note";
+    reason.setAttribute("role", "status");
     pill.after(reason);
   }
-  reason.textContent = why;
+  put(reason, why);
+}
+
+// What is put is read out: the same reason comes with every round.
+function put(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }
 
 function asOf(at) {
