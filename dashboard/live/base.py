@@ -81,7 +81,7 @@ class Encoder(Protocol):
 
 
 class Feed(Protocol):
-    """One channel. Stateless: encoders remember."""
+    """One channel, for all scopes: what viewers have, encoders remember."""
 
     name: str
     period_seconds: float

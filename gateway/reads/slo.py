@@ -4,7 +4,7 @@ Figures are as of the last whole minute, `as_of`: minutes that are not over woul
 days begins on the whole hour; one of hours or minutes begins on the minute.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -209,6 +209,15 @@ def read_standings(objectives: Sequence[Objective], *, now: datetime, sparks: bo
         )
         for one in objectives
     }
+
+
+def standings_key(objectives: Sequence[Objective], *, now: datetime) -> Hashable:
+    """While it stays the same, `read_standings` has nothing new to tell of them.
+
+    Whatever is counted for an objective is written together with its `tallied_at`. Of objectives that were read before
+    the standings: so what is counted in between is read once more, and not missed.
+    """
+    return as_of(now), tuple((one.pk, one.tallied_at, one.target, one.window_days) for one in objectives)
 
 
 def window_start(objective: Objective, end: datetime) -> datetime:
