@@ -125,12 +125,19 @@ def _for_people(view: Callable[..., HttpResponseBase], *, settled: bool = False)
                 return _in_time(request, view, *args, **kwargs)
             response = redirect("mfa_index")
         else:
-            response = redirect_to_login(request.get_full_path())
+            response = redirect_to_login(_asked_from(request))
         if HtmxDetails(request):  # following it would put the whole log-in page into the page's dialog
             return HttpResponse(headers={"HX-Redirect": response["Location"]})
         return response
 
     return guarded
+
+
+def _asked_from(request: HttpRequest) -> str:
+    """Where somebody is led once they are logged in: a dialog is a page of its own, any other part is not."""
+    asked = HtmxDetails(request)
+    part = asked.target is not None and asked.target != "dialog#sheet"
+    return (asked.current_url_abs_path if part else None) or request.get_full_path()
 
 
 def _in_time(

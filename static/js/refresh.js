@@ -1,7 +1,7 @@
 // Pages whose parts change by themselves: asked for anew while they can be seen, and put in place where they differ.
 import { giveWay } from "./denied.js";
 import { put } from "./renew.js";
-import { words } from "./words.js";
+import { markStale } from "./stale.js";
 
 const SECONDS = 2;
 const page = document.querySelector("[data-refresh]");
@@ -13,13 +13,7 @@ class Over extends Error {}
 
 function tell(stale) {
   page.classList.toggle("stale", stale);
-  for (const mark of page.querySelectorAll("[data-stale-mark]")) mark.remove();
-  if (!stale) return;
-  const mark = document.createElement("span");
-  mark.className = "pill warn";
-  mark.dataset.staleMark = "";
-  mark.textContent = words.reconnecting;
-  page.querySelector(".head")?.append(mark);
+  markStale(page, stale);
 }
 
 async function fetched(address) {

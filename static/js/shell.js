@@ -1,4 +1,5 @@
 // Menus, theme, navigation on small screens, copy buttons, tabs and the dialog that htmx fills.
+import { markStale } from "./stale.js";
 import { words } from "./words.js";
 
 const root = document.documentElement;
@@ -153,13 +154,42 @@ document.addEventListener("htmx:after:swap", () => {
   sheet.querySelector("[autofocus]")?.focus();
 });
 
-document.addEventListener("htmx:error", () => announce(words.failed, { shown: true }));
+// A press that failed is told each time. What a page asks for by itself is told once, until an answer comes; while the
+// server is away by a mark in its head, where no live channel's pill says so anyway.
+const failing = new Map(); // address -> whether the server is away
+
+const asksByItself = (ctx) => ctx?.sourceEvent?.type === "every";
+const addressOf = (ctx) => ctx.request.action.split("?")[0];
+
+function markAway() {
+  const said = ["reconnecting", "stale", "denied"].includes(document.getElementById("live")?.dataset.value);
+  markStale(document, !said && [...failing.values()].includes(true));
+}
+
+function tellFailure(ctx, text, { away }) {
+  let fresh = true;
+  if (asksByItself(ctx)) {
+    fresh = !away && failing.get(addressOf(ctx)) !== false;
+    failing.set(addressOf(ctx), away);
+    markAway();
+  }
+  if (fresh) announce(text, { shown: true });
+}
+
+document.addEventListener("htmx:error", (event) => tellFailure(event.detail.ctx, words.failed, { away: true }));
 document.addEventListener("htmx:response:error", (event) => {
-  const status = event.detail.ctx.response.status;
+  const { ctx } = event.detail;
+  const { status, headers } = ctx.response;
   if (status === 422) return; // a form that came back says what is wrong itself
-  const id = event.detail.ctx.response.headers?.get?.("X-Request-Id");
+  const id = headers?.get?.("X-Request-Id");
   const text = status < 500 ? words.refused : words.failed;
-  announce(id && status >= 500 ? `${text} (${id})` : text, { shown: true });
+  tellFailure(ctx, id && status >= 500 ? `${text} (${id})` : text, { away: status >= 500 });
+});
+document.addEventListener("htmx:after:request", (event) => {
+  const { ctx } = event.detail;
+  if (!asksByItself(ctx) || ctx.response.status >= 400) return;
+  failing.delete(addressOf(ctx));
+  markAway();
 });
 
 const sheet = document.getElementById("sheet");

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 OpenPage = Callable[..., "Page"]
 Shoot = Callable[["Page", str], None]
+ENDED = "document.addEventListener('htmx:finally:request', () => done(), { once: true });"
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +168,37 @@ def test_a_dialog_keeps_the_focus_where_it_is_when_the_page_behind_it_changes(op
     page.clock.fast_forward(3_000)
     page.locator("#first-request:not([data-before])").wait_for()
     assert dialog.get_by_label("qwen3-8b").evaluate("e => e === document.activeElement")
+
+
+def test_what_a_page_asks_for_by_itself_fails_once_and_a_press_each_time(open_page: OpenPage) -> None:
+    page = open_page(refusals=True)
+    page.add_init_script("window.setInterval = () => 0;")  # it asks when it is told to
+    log_in(page, "ada", then="/t/acme/")
+    mark, toast = page.locator("[data-stale-mark]"), page.locator(".gh-toast")
+
+    def told(of: str) -> bool:
+        """Whether a toast tells of it; the next one is another."""
+        page.locator("#first-request[data-htmx-powered]").wait_for()
+        page.evaluate(f"() => new Promise((done) => {{ {ENDED} {of} }})")
+        said = toast.is_visible()
+        page.evaluate("document.getElementById('announcements')?.remove()")
+        return said
+
+    ask = "document.getElementById('first-request').dispatchEvent(new CustomEvent('every'));"
+    press = "document.querySelector('[hx-get$=\"/keys/new/\"]').click();"
+    page.route("**/t/acme/first/", lambda route: route.abort())
+    page.route("**/keys/new/", lambda route: route.abort())
+    assert [told(ask), told(press), told(ask), told(press)] == [False, True, False, True]
+    assert mark.inner_text() == "Reconnecting"  # said as long as it lasts
+    page.unroute("**/t/acme/first/")
+    assert not told(ask)
+    assert mark.count() == 0
+    page.route("**/t/acme/first/", lambda route: route.fulfill(status=404))
+    assert [told(ask), told(ask)] == [True, False]
+    page.unroute("**/t/acme/first/")
+    page.context.clear_cookies(name=settings.SESSION_COOKIE_NAME)
+    page.evaluate(ask)  # nobody loses what they were at: the login leads back here
+    page.wait_for_url("**/login/?next=/t/acme/")
 
 
 def test_tenant_is_switched(open_page: OpenPage) -> None:

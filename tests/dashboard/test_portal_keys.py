@@ -390,6 +390,22 @@ def test_fragment_of_someone_logged_out_sends_the_page_to_the_login(client: Clie
     assert response.headers["HX-Redirect"] == "/login/?next=/t/acme/keys/new/"
 
 
+@pytest.mark.parametrize(
+    ("target", "page", "leads"),
+    [
+        ("div#first-request", "http://testserver/t/acme/?tab=python", "/t/acme/%3Ftab%3Dpython"),
+        ("dialog#sheet", "http://testserver/t/acme/", "/t/acme/first/"),
+        ("div#first-request", "https://elsewhere.example/", "/t/acme/first/"),
+    ],
+)
+def test_part_of_a_page_leads_back_to_the_page_after_the_login(
+    client: Client, acme: Tenant, target: str, page: str, leads: str
+) -> None:
+    asked = {"HX-Request": "true", "HX-Target": target, "HX-Current-URL": page}
+    response = client.get("/t/acme/first/", headers=asked)
+    assert response.headers["HX-Redirect"] == f"/login/?next={leads}"
+
+
 @pytest.mark.parametrize("page", ["/t/acme/", "/t/acme/keys/", "/t/acme/usage/"])
 def test_pages_are_kept_in_no_cache(client: Client, acme: Tenant, page: str) -> None:
     log_in(client, "ada")
