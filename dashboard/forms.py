@@ -177,6 +177,21 @@ class AttachForm(forms.Form):
         self.fields["engine"].choices = engines  # type: ignore[attr-defined]
 
 
+class NodeForm(forms.Form):
+    """A machine whose agent may connect. What its name may be is said by the service."""
+
+    use_required_attribute = True
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=120,
+        help_text=_("Such as the machine's host name: letters, digits, dots, dashes and underscores."),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autofocus": True, "autocapitalize": "none", "spellcheck": "false"}
+        ),
+    )
+
+
 class MaintenanceForm(forms.Form):
     """Why a node is out of service for a while."""
 

@@ -13,6 +13,7 @@ CONSOLE = [
     "/console/fit/",
     "/console/instances/new/",
     "/console/nodes/",
+    "/console/nodes/new/",
     "/console/models/",
     "/console/models/new/",
     "/console/routing/",

@@ -1,4 +1,4 @@
-"""Nodes in Chromium: the list, one node in both themes, and taking it out of service by keyboard."""
+"""Nodes in Chromium: the list, one in both themes, taking it out of service by keyboard, and adding another."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -69,3 +69,26 @@ def test_a_node_goes_into_maintenance_by_keyboard(open_page: OpenPage, shoot: Sh
     page.get_by_text("In maintenance: New fans.").wait_for()
     page.get_by_role("button", name="End maintenance").click()
     page.get_by_text("is in service again").wait_for()
+
+
+def test_a_node_is_added_and_its_agents_token_copied(open_page: OpenPage, shoot: Shoot) -> None:
+    page = open_page(width=390)
+    log_in(page, "olga", then="/console/nodes/")
+    page.get_by_role("link", name="Add a node").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("node-1")
+    page.keyboard.press("Enter")
+    dialog.get_by_text("There is a node node-1 already.").wait_for()
+    dialog.get_by_label("Name").fill("node-2")
+    page.keyboard.press("Enter")
+    token = dialog.get_by_role("textbox", name="Node token").input_value()
+    shoot(page, "node-added")
+    assert violations(page) == []
+    assert page.evaluate("document.querySelector('#sheet').scrollWidth <= document.querySelector('#sheet').clientWidth")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    dialog.locator("[data-copy='#node-command']").click()
+    page.locator("#announcements", has_text="Copied").wait_for(state="attached")
+    assert f"GATEHOUSE_NODE_TOKEN={token} " in page.evaluate("navigator.clipboard.readText()")
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="node-2").wait_for()
+    assert token not in page.content()

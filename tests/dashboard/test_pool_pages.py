@@ -64,6 +64,8 @@ def _changes(at: dict[str, str]) -> list[str]:
     """Every address that changes something."""
     return [
         "/console/instances/new/",
+        "/console/nodes/new/",
+        *(f"{at['node']}{verb}/" for verb in ("token", "token/revoke", "lost")),
         *(f"{at['instance']}{verb}/" for verb in ("stop", "sleep", "stage", "wake", "release")),
         "/console/models/new/",
         f"{at['model']}names/new/",

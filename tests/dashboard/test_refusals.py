@@ -28,7 +28,6 @@ API_MODULES: Final[Mapping[str, str]] = {
     "tenants/services/replay.py": "limits are tried on past use by the API",
     "tenants/services/spent_keys.py": "spent keys are deleted at the start",
     "gpupool/services/adapters.py": "adapters are registered by the API",
-    "gpupool/services/fleet.py": "nodes are declared lost by the API",
     "gpupool/services/power_limit.py": "power limits are set by the API",
     "gpupool/services/simulated.py": "simulated nodes are removed by a command",
     "gpupool/services/training_files.py": "training files are uploaded by the API",
@@ -52,8 +51,6 @@ API_SENTENCES: Final[Mapping[str, str]] = {
     "Events are some of %s.": "the form offers choices",
     "A kind is one of %s.": "the form offers choices",
     "A tier is one of %s.": "the form offers choices",
-    "A node's name has letters, digits, dots, dashes and underscores, at most 120.": "nodes are made by the API",
-    "There is a node %s already.": "nodes are made by the API",
 }
 """Refusals of services that pages do call, and why no page can meet these."""
 

@@ -139,6 +139,7 @@ def index(request: HttpRequest) -> HttpResponseBase:
             "page": found,
             "rows": [(node, *_sums(devices.get(node.pk, []))) for node in found.rows],
             "filtered": filtered,
+            "may_operate": signed_in(request).may_operate,
             "now": timezone.now(),
             "zone": str(timezone.get_current_timezone()),
         },
@@ -148,7 +149,7 @@ def index(request: HttpRequest) -> HttpResponseBase:
 @console_page
 @require_safe
 def page(request: HttpRequest, node_id: UUID) -> HttpResponse:
-    node, now = _node(node_id), timezone.now()
+    node, now = find_node(node_id), timezone.now()
     instances = selectors.list_instances().filter(node=node)
     return render(
         request,
@@ -173,7 +174,7 @@ def page(request: HttpRequest, node_id: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def maintenance(request: HttpRequest, node_id: UUID) -> HttpResponse:
     """Asks why; then the node is out of service, and what runs there moves away."""
-    node, actor = _node(node_id), _operator(request)
+    node, actor = find_node(node_id), operator_of(request)
     form = MaintenanceForm(posted(request))
     if request.method == "POST" and form.is_valid():
         try:
@@ -184,15 +185,15 @@ def maintenance(request: HttpRequest, node_id: UUID) -> HttpResponse:
             messages.success(request, _("Node %(node)s is in maintenance.") % {"node": node.name})
             return leave(request, "console-node", node.pk)
     status = 422 if request.method == "POST" else 200
-    return sheet(request, "console/_node_maintenance.html", {**_frame(node), "form": form}, status=status)
+    return sheet(request, "console/_node_maintenance.html", {**frame_of(node), "form": form}, status=status)
 
 
 @console_page
 @require_http_methods(["POST"])
 def back(request: HttpRequest, node_id: UUID) -> HttpResponse:
     """Out of maintenance."""
-    node = _node(node_id)
-    services.set_node_maintenance(node.pk, False, actor=_operator(request))
+    node = find_node(node_id)
+    services.set_node_maintenance(node.pk, False, actor=operator_of(request))
     messages.success(request, _("Node %(node)s is in service again.") % {"node": node.name})
     return redirect("console-node", node.pk)
 
@@ -203,8 +204,8 @@ def cordon(request: HttpRequest, node_id: UUID, to: str) -> HttpResponse:
     """Nothing new is placed there, or something may be again; nothing that runs is touched."""
     if to not in ("on", "off"):
         raise Http404
-    node = _node(node_id)
-    services.set_node_cordoned(node.pk, to == "on", actor=_operator(request))
+    node = find_node(node_id)
+    services.set_node_cordoned(node.pk, to == "on", actor=operator_of(request))
     told = _("Nothing new is placed on node %(node)s.") if to == "on" else _("Node %(node)s takes new instances again.")
     messages.success(request, told % {"node": node.name})
     return redirect("console-node", node.pk)
@@ -214,7 +215,7 @@ def cordon(request: HttpRequest, node_id: UUID, to: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def isolate(request: HttpRequest, device_id: UUID) -> HttpResponse:
     """Asks why; then the device is out until somebody gives it back."""
-    device, actor = _device(device_id), _operator(request)
+    device, actor = _device(device_id), operator_of(request)
     form = IsolationForm(posted(request))
     if request.method == "POST" and form.is_valid():
         isolate_device(
@@ -226,7 +227,7 @@ def isolate(request: HttpRequest, device_id: UUID) -> HttpResponse:
         messages.success(request, _("Device %(device)s is taken out.") % {"device": device.name})
         return leave(request, "console-node", device.node_id)
     status = 422 if request.method == "POST" else 200
-    context = {**_frame(device.node), "form": form, "device": device}
+    context = {**frame_of(device.node), "form": form, "device": device}
     return sheet(request, "console/_device_isolate.html", context, status=status)
 
 
@@ -236,21 +237,23 @@ def give_back(request: HttpRequest, device_id: UUID) -> HttpResponse:
     """The device may be placed on again."""
     device = _device(device_id)
     try:
-        give_back_device(device.pk, reason="Given back on the console.", actor=_operator(request))
+        give_back_device(device.pk, reason="Given back on the console.", actor=operator_of(request))
         messages.success(request, _("Device %(device)s is given back.") % {"device": device.name})
     except Conflict as error:
         messages.error(request, said(error.message))
     return redirect("console-node", device.node_id)
 
 
-def _operator(request: HttpRequest) -> Actor:
+def operator_of(request: HttpRequest) -> Actor:
+    """Whom the audit log names for what follows. Raises PermissionDenied unless they may operate."""
     user = signed_in(request)
     if not user.may_operate:
         raise PermissionDenied
     return user_actor(user.pk)
 
 
-def _node(node_id: UUID) -> Node:
+def find_node(node_id: UUID) -> Node:
+    """Raises Http404."""
     try:
         return get_node(node_id)
     except Node.DoesNotExist as error:
@@ -264,7 +267,8 @@ def _device(device_id: UUID) -> Device:
         raise Http404 from error
 
 
-def _frame(node: Node) -> dict[str, object]:
+def frame_of(node: Node) -> dict[str, object]:
+    """What a dialog about the node is shown with."""
     return {"node": node, "title": node.name, "back": reverse("console-node", args=[node.pk])}
 
 

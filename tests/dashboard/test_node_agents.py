@@ -1,0 +1,179 @@
+"""Nodes on the console: added, their agents let in and shut out by tokens told once, given up when they are gone."""
+
+import re
+from dataclasses import replace
+from http import HTTPStatus
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from gpupool import services
+from gpupool.models import Instance, Lease, Node
+from gpupool.services import authenticate_node
+from tenants.actor import SYSTEM
+from tenants.models import AuditEvent
+from tests.dashboard.people import person, pool
+from tests.dashboard.tenancy_rows import text_of
+
+pytestmark = pytest.mark.django_db
+
+HTMX = {"HX-Request": "true"}
+
+
+def token_in(text: str) -> str:
+    (token,) = {found.group() for found in re.finditer(r"gn-[\w-]{40,}", text)}
+    return token
+
+
+def nowhere(browser: Client, token: str, node: Node) -> bool:
+    """Whether neither a page nor a row holds the token."""
+    pages = ("/console/nodes/", f"/console/nodes/{node.pk}/", f"/console/nodes/{node.pk}/token/", "/console/audit/")
+    rows = [str(list(model.objects.values())) for model in (AuditEvent, Node)]
+    return not any(token in text for text in (*(text_of(browser.get(page)) for page in pages), *rows))
+
+
+def silent_node() -> Node:
+    node = pool().device.node
+    services.mark_node_unreachable(node.pk, reason="silent", actor=SYSTEM)
+    Instance.objects.update(state="unknown")
+    return Node.objects.get()
+
+
+def test_a_node_is_added_and_the_token_of_its_agent_is_shown_once(operator: Client, settings: Settings) -> None:
+    settings.GATEHOUSE = replace(settings.GATEHOUSE, web_url="https://gate.example.com/")
+    answer = operator.post("/console/nodes/new/", {"name": "gpu-01"}, headers=HTMX)
+    text, node = text_of(answer), Node.objects.get()
+    token = token_in(text)
+    assert (answer.status_code, authenticate_node(token)) == (HTTPStatus.OK, node)
+    assert "no-store" in answer["Cache-Control"]
+    assert f'value="{token}"' in text
+    assert (
+        f"GATEHOUSE_NODE_TOKEN={token} \\\nGATEHOUSE_WEB_URL=https://gate.example.com \\\n"
+        "  manage.py agent --node gpu-01</code>"
+    ) in answer.content.decode()
+    assert "GATEHOUSE_WEB_URL is not set here" not in text
+    assert nowhere(operator, token, node)
+    audited = AuditEvent.objects.get(action="node.created")
+    assert (audited.actor_kind, audited.after) == ("user", {"name": "gpu-01"})
+
+
+def test_who_has_no_address_set_is_told_that_the_one_in_the_command_may_be_another(
+    operator: Client, settings: Settings
+) -> None:
+    settings.GATEHOUSE = replace(settings.GATEHOUSE, web_url=None, web_host="127.0.0.1", web_port=8123)
+    text = text_of(operator.post("/console/nodes/new/", {"name": "gpu-01"}))
+    assert "GATEHOUSE_WEB_URL=http://127.0.0.1:8123" in text
+    assert "GATEHOUSE_WEB_URL is not set here" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal"),
+    [
+        ("node-1", "There is a node node-1 already."),
+        ("gpu 01", "A node&#x27;s name has letters, digits, dots, dashes and underscores, at most 120."),
+        ("", "This field is required."),
+        ("x" * 121, "at most 120 characters"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_at_its_field_and_kept(operator: Client, name: str, refusal: str) -> None:
+    pool()
+    answer = operator.post("/console/nodes/new/", {"name": name}, headers=HTMX)
+    text = answer.content.decode()
+    assert answer.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert refusal in text.split('class="error"')[1]
+    assert not name or f'value="{name}"' in text
+    assert Node.objects.count() == 1
+
+
+def test_a_new_token_is_shown_once_and_the_one_before_is_refused(operator: Client) -> None:
+    old = services.create_node("gpu-01", actor=SYSTEM)
+    Node.objects.update(session_id=uuid4())
+    address = f"/console/nodes/{old.node.pk}/token/"
+    asked = text_of(operator.get(address))
+    assert f"The token that ends with {old.node.token_last_four} is refused from then on" in asked
+    assert authenticate_node(old.token) is not None  # nothing happens by being asked
+    new = token_in(text_of(operator.post(address, headers=HTMX)))
+    assert (authenticate_node(old.token), authenticate_node(new)) == (None, old.node)
+    assert Node.objects.get().session_id is None  # the stream that the old one opened ends
+    assert nowhere(operator, new, old.node)
+    assert AuditEvent.objects.get(action="node.token_rotated").actor_kind == "user"
+
+
+def test_a_revoked_token_is_refused_until_there_is_a_new_one(operator: Client) -> None:
+    made = services.create_node("gpu-01", actor=SYSTEM)
+    node = f"/console/nodes/{made.node.pk}/"
+    assert f'"{node}token/revoke/"' in operator.get(node).content.decode()
+    done = operator.post(f"{node}token/revoke/", headers=HTMX)
+    assert (done.status_code, done.headers.get("HX-Redirect")) == (HTTPStatus.OK, node)
+    assert authenticate_node(made.token) is None
+    page = operator.get(node).content.decode()
+    assert "its agent is refused" in page
+    assert f'"{node}token/revoke/"' not in page
+    assert "The revoked one stays refused." in text_of(operator.get(f"{node}token/"))
+    token = token_in(text_of(operator.post(f"{node}token/")))
+    assert authenticate_node(token) == made.node
+    actions = AuditEvent.objects.filter(action__startswith="node.token").order_by("pk").values_list("action", flat=True)
+    assert [*actions] == ["node.token_revoked", "node.token_rotated"]
+
+
+def test_a_silent_node_is_declared_lost_after_it_was_said_what_is_freed(operator: Client) -> None:
+    node = silent_node()
+    page, address = f"/console/nodes/{node.pk}/", f"/console/nodes/{node.pk}/lost/"
+    assert f'"{address}"' in operator.get(page).content.decode()
+    asked = text_of(operator.get(address))
+    assert "1 instance on it ends" in asked
+    assert "its claims on 24.0 GiB of memory are free" in asked
+    assert "is likely not off" not in asked
+    done = operator.post(address, headers=HTMX)
+    assert (done.status_code, done.headers.get("HX-Redirect")) == (HTTPStatus.OK, page)
+    assert (Instance.objects.get().state, Lease.objects.filter(released_at=None).count()) == ("stopped", 0)
+    assert Node.objects.get().state == "expected"
+    assert AuditEvent.objects.get(action="node.declared_lost").actor_kind == "user"
+    assert f'"{address}"' not in operator.get(page).content.decode()
+
+
+def test_who_would_give_up_a_node_is_told_that_what_runs_there_answers(operator: Client) -> None:
+    node = silent_node()
+    Instance.objects.update(state="ready")  # its engine answered when it was asked
+    asked = text_of(operator.get(f"/console/nodes/{node.pk}/lost/"))
+    assert "1 instance on it is ready: it was reached and serves, so the machine is likely not off." in asked
+
+
+def test_a_connected_node_is_not_given_up(operator: Client) -> None:
+    node = pool().device.node
+    address = f"/console/nodes/{node.pk}/lost/"
+    assert f'"{address}"' not in operator.get(f"/console/nodes/{node.pk}/").content.decode()
+    refused = operator.post(address, headers=HTMX)
+    assert refused.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "Node node-1 is connected; stop its agent first." in text_of(refused)
+    assert (Instance.objects.get().state, Lease.objects.filter(released_at=None).count()) == ("ready", 1)
+
+
+def test_a_made_up_node_has_no_token_to_be_changed_by_hand(operator: Client) -> None:
+    node = silent_node()
+    Node.objects.update(simulated=True)
+    page = operator.get(f"/console/nodes/{node.pk}/").content.decode()
+    assert [f'"/console/nodes/{node.pk}/{verb}/"' in page for verb in ("token", "token/revoke", "lost")] == [
+        False,
+        False,
+        True,
+    ]
+    for verb in ("token", "token/revoke"):
+        assert operator.post(f"/console/nodes/{node.pk}/{verb}/").status_code == HTTPStatus.NOT_FOUND
+    assert Node.objects.get().token_revoked_at is None
+
+
+def test_a_pool_without_nodes_offers_to_add_one_or_says_whom_to_ask(operator: Client) -> None:
+    assert operator.get("/console/nodes/").content.decode().count('href="/console/nodes/new/"') == 2
+    reader = Client()
+    reader.force_login(person("rita", platform_role="read_only"))
+    page = reader.get("/console/nodes/").content.decode()
+    assert "Operators and superusers add nodes: ask one of them." in page
+    assert "/console/nodes/new/" not in page
+
+
+def test_a_node_that_never_connected_offers_a_token_in_place_of_one_that_was_not_kept(operator: Client) -> None:
+    node = services.create_node("gpu-01", actor=SYSTEM).node
+    assert operator.get(f"/console/nodes/{node.pk}/").content.decode().count(f'"/console/nodes/{node.pk}/token/"') == 3
