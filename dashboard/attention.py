@@ -105,7 +105,7 @@ def _place(finding: Finding) -> str:
 def _sentence(finding: Finding) -> str:
     count, names = finding.count, _listed(finding)
     age = duration_text(finding.seconds) if finding.seconds is not None else ""
-    told = {"n": count, "names": names, "age": age}
+    told = {"n": count, "names": names, "age": age, "more": finding.more}
     match finding.kind:
         case Kind.VALKEY_AWAY if "state" not in finding.names:
             text = _("Valkey does not answer (%(names)s): tasks wait, and live pages stand still; requests go on.")
@@ -181,6 +181,12 @@ def _sentence(finding: Finding) -> str:
                 "%(names)s.",
                 count,
             )
+            if finding.more:
+                text += " " + ngettext(
+                    "One process leaves %(more)s more instance alone, which it does not name.",
+                    "One process leaves %(more)s more instances alone, which it does not name.",
+                    finding.more,
+                )
         case Kind.DEVICE_FAILED:
             text = ngettext("%(n)s device failed: %(names)s.", "%(n)s devices failed: %(names)s.", count)
         case Kind.DEVICE_ISOLATED:

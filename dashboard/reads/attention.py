@@ -17,9 +17,9 @@ from dashboard.policies import health as health_policy
 from dashboard.policies.attention import Finding, Kind, Level, fails
 from dashboard.policies.health import PartState
 from dashboard.reads import health
-from dashboard.reads.breakers import read_left_alone
 from dashboard.reads.models import allowing_patterns, takes_requests
 from gateway.models import ObjectiveAlert, Silence
+from gateway.reads.breakers import read_breakers
 from gateway.relay.limiting.layout import READY
 from gateway.services.objective_alerts import is_silenced
 from gpupool.engines.registry import broken_plugins
@@ -217,14 +217,15 @@ def _breakers(now: datetime) -> Iterable[Finding]:
     due for a while, no request has come that could be one.
     """
     lately = now - _LEFT_ALONE
-    told = (one for one in read_left_alone() if one.since < lately)
-    those = {one.instance_id for one in told if not one.is_unasked(now)}
+    told = read_breakers()
+    those = {one.instance_id for one in told.left_alone if one.since < lately and not one.is_unasked(now)}
     rows = Instance.objects.filter(pk__in=those, state=InstanceState.READY).order_by("version__model__name", "pk")
     found = list(rows.values_list("pk", "version__model__name")[:_MOST_ROWS]) if those else []
+    count = len(found) if len(found) < _MOST_ROWS else rows.count()
     names = list(dict.fromkeys(model for _pk, model in found))
-    yield Finding(
-        kind=Kind.BREAKER_OPEN, count=len(found), names=names[:NAMED], target=_only([pk for pk, _model in found])
-    )
+    more = max((one.asked for one in told.untold), default=0)  # processes may well leave the same ones alone
+    target = "" if more else _only([pk for pk, _model in found])
+    yield Finding(kind=Kind.BREAKER_OPEN, count=count, more=more, names=names[:NAMED], target=target)
 
 
 def _engines() -> Iterable[Finding]:

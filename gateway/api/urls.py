@@ -3,6 +3,7 @@
 from django.urls import path, re_path
 
 from gateway.api import alerts, objectives
+from gateway.api.breakers import BreakersView
 from gateway.api.capacity import ImpactView
 from gateway.api.conversations import ConversationListView, ConversationView
 from gateway.api.inference import VIEWS, InferModelView, InferView, ModelsView, ModelView
@@ -62,6 +63,7 @@ urlpatterns = [
     path("api/tenants/<slug:slug>/alerts/<uuid:alert_id>/acknowledge/", alerts.AlertAcknowledgeView.as_view()),
     path("api/tenants/<slug:slug>/silences/", alerts.SilenceListView.as_view()),
     path("api/tenants/<slug:slug>/silences/<uuid:silence_id>/", alerts.SilenceView.as_view()),
+    path("api/breakers/", BreakersView.as_view()),
     path("api/reconciliation/", ReconciliationView.as_view()),
     path("api/requests/<uuid:request_id>/impact/", ImpactView.as_view()),
     path("healthz", healthz),

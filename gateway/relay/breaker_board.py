@@ -29,6 +29,8 @@ EVERY_SECONDS: Final = 1.0
 RENEW_SECONDS: Final = 5.0
 LAPSE_SECONDS: Final = 15
 MOST_TOLD: Final = 200
+"""Of one process, one by one; of more it is told how many they are."""
+
 UNASKED_SECONDS: Final = 15.0
 """Whoever has been open for so much longer than its time has had no request that could be its trial."""
 
@@ -51,6 +53,8 @@ class Word(msgspec.Struct, frozen=True):
 
     process: str  # door, host and process id
     left_alone: list[LeftAlone]
+    more: int = 0  # further ones that it leaves alone
+    more_asked: int = 0  # so many of those are tried still, or would be
 
 
 class BreakerBoard:
@@ -76,7 +80,7 @@ class BreakerBoard:
         self._now = now
         self._ahead = now() - clock.monotonic()
         self._since: dict[UUID, float] = {}
-        self._told: list[LeftAlone] = []
+        self._told = Word(self._process, [])
         self._told_at = clock.monotonic()
 
     async def run(self) -> None:
@@ -94,15 +98,14 @@ class BreakerBoard:
 
     async def tell(self) -> None:
         """Once, where there is something new to tell, or to renew. Raises ValkeyUnavailable or ValkeyRefused."""
-        left_alone, now = self._look(), self._clock.monotonic()
-        if left_alone == self._told and not (left_alone and now - self._told_at >= RENEW_SECONDS):
+        word, now = self._look(), self._clock.monotonic()
+        if word == self._told and not (word.left_alone and now - self._told_at >= RENEW_SECONDS):
             return
-        if left_alone:
-            word = msgspec.json.encode(Word(self._process, left_alone))
+        if word.left_alone:
             wall = int(self._now())
             replies = await self._client.pipeline(
                 [
-                    ("SET", self._key, word, "EX", LAPSE_SECONDS),
+                    ("SET", self._key, msgspec.json.encode(word), "EX", LAPSE_SECONDS),
                     ("ZADD", self._index, wall, self._name),
                     ("ZREMRANGEBYSCORE", self._index, "-inf", wall - _FORGET_SECONDS),
                 ],
@@ -115,18 +118,26 @@ class BreakerBoard:
         for reply in replies:
             if isinstance(reply, ValkeyRefused):
                 raise reply
-        self._told, self._told_at = left_alone, now
+        self._told, self._told_at = word, now
 
-    def _look(self) -> list[LeftAlone]:
+    def _look(self) -> Word:
         """The longest left alone first. Where they are too many, without those that nobody asks for."""
         breakers = {key: one for key, one in self._balancer.breakers().items() if one.state is not BreakerState.CLOSED}
         self._since = {key: self._since.get(key, one.opened_at + self._ahead) for key, one in breakers.items()}
         lonely = self._balancer.lonely()
         told = [self._left_alone(key, one, lonely=key in lonely) for key, one in breakers.items()]
+        asked = len(told)
         if len(told) > MOST_TOLD:
             lately = self._clock.monotonic() + self._ahead - UNASKED_SECONDS
-            told.sort(key=lambda one: (one.trial_at is not None and one.open_until <= lately, one.since))
-        return sorted(told[:MOST_TOLD], key=lambda one: one.since)
+            unasked = {one.instance_id for one in told if one.trial_at is not None and one.open_until <= lately}
+            told.sort(key=lambda one: (one.instance_id in unasked, one.since))
+            asked -= len(unasked)
+        return Word(
+            self._process,
+            sorted(told[:MOST_TOLD], key=lambda one: one.since),
+            more=max(0, len(told) - MOST_TOLD),
+            more_asked=max(0, asked - MOST_TOLD),
+        )
 
     def _left_alone(self, instance_id: UUID, breaker: Breaker, *, lonely: bool) -> LeftAlone:
         tried = trial_at(breaker, lonely=lonely) + self._ahead

@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from core.ids import uuid7
-from dashboard.reads.breakers import read_left_alone
 from gateway.policies.breaker import AttemptOutcome
+from gateway.reads.breakers import read_breakers
 from gateway.relay.breaker_board import INDEX, BreakerBoard, LeftAlone, Word
 from gateway.relay.valkey import ValkeyClient
 from gpupool.models import Instance
@@ -32,7 +32,7 @@ def told(url: str, process: str, instance_id: UUID, **changes: Any) -> None:
     until = changes.pop("open_until", trial or timezone.now())
     why, tried = changes.pop("why", "refused"), None if trial is None else trial.timestamp()
     one = LeftAlone(instance_id, since, why, tried, until.timestamp())
-    write(url, process, msgspec.json.encode(Word(process, [one])))
+    write(url, process, msgspec.json.encode(Word(process, [one], **changes)))
 
 
 def write(url: str, process: str, text: bytes) -> None:
@@ -125,6 +125,27 @@ def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(oper
     assert lines(operator) == []  # that it failed is a line of its own
 
 
+def test_more_than_processes_name_are_said_with_their_number(operator: Client, valkey_url: str) -> None:
+    made = pool()
+    address = f"/console/instances/{made.instance.pk}/"
+    told(valkey_url, "relay a:1", made.instance.pk, more=37, more_asked=12)
+    text = text_of(operator.get(address))
+    assert "more instances alone" not in text  # it is named by the only one that names not all
+    ((_level, line, href),) = lines(operator)
+    assert line.endswith(": qwen3-8b. One process leaves 12 more instances alone, which it does not name.")
+    assert href == "/console/instances/?state=ready"
+    told(valkey_url, "relay b:2", UUID(int=1), more=1)
+    text = " ".join(text_of(operator.get(address)).split())
+    assert "relay b:2 has left 1 more instance alone that it does not name: it may be this one." in text
+    for n in range(5):
+        told(valkey_url, f"relay more:{n}", UUID(int=2), more=1_000)
+    text = " ".join(text_of(operator.get(address)).split())
+    assert "relay more:0 has left 1,000 more instances alone that it does not name: this one may be among them." in text
+    assert "And so has 1 more process." in text
+    told(valkey_url, "relay a:1", made.instance.pk, more=30)  # that nobody asks for
+    assert "does not name" not in lines(operator)[0][1]
+
+
 async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str) -> None:
     relay, client = Pool(), ValkeyClient(valkey_url, deadline_seconds=1.0)
     board = BreakerBoard(
@@ -136,7 +157,7 @@ async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str) -> None:
         for outcome, why in ((AttemptOutcome.REFUSED_CONNECTION, ["refused"]), (AttemptOutcome.OK, [])):
             relay.balancer.finished(endpoint, outcome, trial=relay.balancer.started(endpoint))
             await board.tell()
-            assert [one.why for one in read_left_alone(endpoint.instance_id)] == why
+            assert [one.why for one in read_breakers(endpoint.instance_id).left_alone] == why
     finally:
         await client.close()
 
@@ -147,4 +168,4 @@ def test_words_that_cannot_be_read_hide_no_others(valkey_url: str) -> None:
     for n, text in enumerate((b"no json", b'{"process": 7}', b'{"process":"x","left_alone":[{"since":"soon"}]}')):
         write(valkey_url, f"relay odd:{n}", text)
     told(valkey_url, "relay far:1", one, since=NOW, why="refused", trial_at=NOW)
-    assert [found.process for found in read_left_alone(one)] == ["relay a:1", "relay far:1"]
+    assert [found.process for found in read_breakers(one).left_alone] == ["relay a:1", "relay far:1"]

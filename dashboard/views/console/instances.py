@@ -15,12 +15,12 @@ from dashboard import labels, selectors
 from dashboard.access import console_page, signed_in
 from dashboard.filters import search_text
 from dashboard.frames import instance_rows
-from dashboard.reads.breakers import read_left_alone
 from dashboard.reads.instances import list_instances, read_choices, read_instance
 from dashboard.refusals import said
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered, Words
 from dashboard.views.console.instance_actions import possible
+from gateway.reads.breakers import OpenBreakers, read_breakers
 from gpupool.models import Instance, InstanceLog, InstanceState
 from gpupool.selectors import engine_address, is_made_up
 from gpupool.services.traces import ask_for_log
@@ -174,15 +174,17 @@ def _context(request: HttpRequest, instance_id: UUID) -> dict[str, object]:
         raise Http404 from error
     one = found.instance
     may_operate = signed_in(request).may_operate
-    told = [] if one.state == InstanceState.STOPPED else read_left_alone(one.pk)
+    told = OpenBreakers() if one.state == InstanceState.STOPPED else read_breakers(one.pk)
+    named = {breaker.process for breaker in told.left_alone}
     now: datetime = timezone.now()
     return {
         "found": found,
         "instance": one,
         "verbs": possible(one) if may_operate else [],
         "may_operate": may_operate,
-        "left_alone": [one for one in told if not one.is_unasked(now)],
-        "unasked": [one for one in told if one.is_unasked(now)],
+        "left_alone": [one for one in told.left_alone if not one.is_unasked(now)],
+        "unasked": [one for one in told.left_alone if one.is_unasked(now)],
+        "untold": [one for one in told.untold if one.process not in named],
         **_head(now),
     }
 

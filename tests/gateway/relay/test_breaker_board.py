@@ -27,10 +27,13 @@ class _Valkey:
         return [ValkeyRefused("OOM")] if self.refuses else [b"OK"] * len(commands)
 
     def word(self) -> list[LeftAlone]:
-        """What was written last."""
+        """What was written last, one by one."""
+        return self.whole_word().left_alone
+
+    def whole_word(self) -> Word:
         command, key, text, *expires = self.sent[-1][0]
         assert (command, key, expires) == ("SET", KEY, ["EX", LAPSE_SECONDS])
-        return msgspec.json.decode(text, type=Word).left_alone
+        return msgspec.json.decode(text, type=Word)
 
 
 class _Told:
@@ -122,6 +125,13 @@ async def test_where_too_many_are_left_alone_those_that_nobody_asks_for_are_not_
     assert len(word) == MOST_TOLD
     assert {one.instance_id for one in word} >= {endpoint.instance_id for endpoint in (tried, *newest)}
     assert [one.since for one in word] == [WALL] * (MOST_TOLD - 2) + [WALL + 60] * 2
+    whole = told.valkey.whole_word()
+    assert (whole.more, whole.more_asked) == (2, 0)
+    for _ in range(MOST_TOLD):
+        told.fail(told.pool.add(), AttemptOutcome.REFUSED_CONNECTION)
+    await told.board.tell()
+    whole = told.valkey.whole_word()
+    assert (len(whole.left_alone), whole.more, whole.more_asked) == (MOST_TOLD, MOST_TOLD + 2, 3)
 
 
 async def test_what_is_no_news_is_renewed_before_it_lapses_and_no_oftener(told: _Told) -> None:
