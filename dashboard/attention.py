@@ -49,7 +49,7 @@ _PLACES: Final[dict[Kind, tuple[str, str]]] = {
     Kind.BUDGET_SPENT: ("console-quotas", ""),
     Kind.BUDGET_NEAR: ("console-quotas", ""),
     Kind.APPROVAL_WAITS: ("console-approvals", ""),
-    Kind.WEBHOOK_DISABLED: ("", ""),  # the platform's own are seen by the control API alone
+    Kind.WEBHOOK_DISABLED: ("console-settings", "#webhooks"),
 }
 _PLACES_OF_ONE: Final[dict[Kind, str]] = {
     Kind.MODEL_UNSERVED: "console-model",
@@ -63,6 +63,7 @@ _PLACES_OF_ONE: Final[dict[Kind, str]] = {
     Kind.DEVICE_FAILED: "console-node",
     Kind.DEVICE_ISOLATED: "console-node",
     Kind.APPROVAL_WAITS: "console-approval",
+    Kind.WEBHOOK_DISABLED: "console-setting-webhook",
 }
 """Where it is seen to when it is one, by what the finding has as its target."""
 
@@ -79,7 +80,7 @@ class Item:
     level: str | Promise
     kind: str
     text: str
-    href: str  # "" where there is no such page
+    href: str
 
 
 def items_of(ranked: Sequence[tuple[Level, Finding]]) -> list[Item]:
@@ -99,7 +100,7 @@ def _place(finding: Finding) -> str:
         query = f"?tenant={finding.target}"
     if finding.kind is Kind.REQUESTS_FAIL and finding.target:
         query += f"&model={quote(finding.target)}"
-    return reverse(name) + query if name else ""
+    return reverse(name) + query
 
 
 def _sentence(finding: Finding) -> str:
@@ -229,8 +230,8 @@ def _sentence(finding: Finding) -> str:
             )
         case Kind.WEBHOOK_DISABLED:
             text = ngettext(
-                "%(n)s of the platform's webhooks was disabled, since nothing could be delivered.",
-                "%(n)s of the platform's webhooks were disabled, since nothing could be delivered.",
+                "%(n)s of the platform's webhooks was disabled, since nothing could be delivered: %(names)s.",
+                "%(n)s of the platform's webhooks were disabled, since nothing could be delivered: %(names)s.",
                 count,
             )
     return text % told

@@ -1,5 +1,6 @@
 """Forms of the portal; they parse and say what is wrong, services decide."""
 
+from collections.abc import Set
 from datetime import datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -117,7 +118,7 @@ class ZoneForm(forms.Form):
 
 
 class WebhookForm(forms.Form):
-    """An address that notices are posted to."""
+    """An address that notices of some of `kinds`, or of all, are posted to; the console has it, too."""
 
     use_required_attribute = True
 
@@ -129,9 +130,9 @@ class WebhookForm(forms.Form):
             attrs={"autocomplete": "off", "autofocus": True, "inputmode": "url", "spellcheck": "false"}
         ),
     )
-    events = forms.MultipleChoiceField(
-        label=_("Of what"),
-        required=False,
-        choices=[(kind.value, labels.NOTICES[kind.value]) for kind in NoticeKind if kind is not NoticeKind.TEST],
-        widget=forms.CheckboxSelectMultiple,
-    )
+    events = forms.MultipleChoiceField(label=_("Of what"), required=False, widget=forms.CheckboxSelectMultiple)
+
+    def __init__(self, *args: Any, kinds: Set[NoticeKind], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offered = [(kind.value, labels.NOTICES[kind.value]) for kind in NoticeKind if kind in kinds]
+        self.fields["events"].choices = offered  # type: ignore[attr-defined]

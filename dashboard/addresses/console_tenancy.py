@@ -14,6 +14,7 @@ from dashboard.views.console import (
     settings,
     tenants,
     view_as,
+    webhooks,
 )
 
 patterns: list[URLPattern] = [
@@ -50,5 +51,15 @@ patterns: list[URLPattern] = [
     path("console/audit/<uuid:event_id>/", audit.event, name="console-audit-event"),
     path("console/health/", health.page, name="console-health"),
     path("console/settings/", settings.page, name="console-settings"),
+    path("console/settings/webhooks/new/", webhooks.create, name="console-setting-webhook-new"),
+    path("console/settings/webhooks/<uuid:webhook_id>/", webhooks.page, name="console-setting-webhook"),
+    path("console/settings/webhooks/<uuid:webhook_id>/test/", webhooks.test, name="console-setting-webhook-test"),
+    path("console/settings/webhooks/<uuid:webhook_id>/secret/", webhooks.rotate, name="console-setting-webhook-secret"),
+    path(
+        "console/settings/webhooks/<uuid:webhook_id>/switch/<str:to>/",
+        webhooks.switch,
+        name="console-setting-webhook-switch",
+    ),
+    path("console/settings/webhooks/<uuid:webhook_id>/delete/", webhooks.delete, name="console-setting-webhook-delete"),
     path("view-as/end/", view_as.end, name="view-as-end"),
 ]

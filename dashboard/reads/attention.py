@@ -40,6 +40,7 @@ from tenants.policies.notices import NoticeKind
 from tenants.policies.requests import RequestState
 from tenants.reads.forecasts import amount_in_force
 from tenants.reads.latency import latency_by_model
+from tenants.services.webhooks import BY_HAND, host_of
 
 NAMED: Final = 3
 """Names told of each finding; the rest is a number."""
@@ -307,9 +308,14 @@ def _requests(now: datetime) -> Iterable[Finding]:
 
 
 def _webhooks() -> Iterable[Finding]:
-    """Only the platform's own: tenants are told of theirs."""
-    off = Webhook.objects.filter(tenant__isnull=True, enabled=False).exclude(disabled_reason="")
-    yield Finding(kind=Kind.WEBHOOK_DISABLED, count=off[:_MOST_ROWS].count())
+    """Only the platform's own, by host, since an address may have a token in it: tenants are told of theirs.
+
+    What somebody switched off by hand needs nobody.
+    """
+    off = Webhook.objects.filter(tenant__isnull=True, enabled=False).exclude(disabled_reason__in=("", BY_HAND))
+    found = list(off.order_by("pk").values_list("pk", "url")[:_MOST_ROWS])
+    hosts = [host_of(url) for _pk, url in found]
+    yield _named(Kind.WEBHOOK_DISABLED, hosts, targets=[pk for pk, _url in found])
 
 
 def _named(kind: Kind, names: Sequence[str], *, targets: Sequence[object] = ()) -> Finding:

@@ -55,6 +55,20 @@ AUDIENCES: Final[Mapping[NoticeKind, Audience]] = {
     NoticeKind.TEST: Audience(),
 }
 
+PLATFORM_KINDS: Final = frozenset(
+    {
+        NoticeKind.BUDGET_SHARE,
+        NoticeKind.BUDGET_REFUSING,
+        NoticeKind.BUDGET_FORECAST,
+        NoticeKind.BOOST_ENDING,
+        NoticeKind.WEBHOOK_DISABLED,
+        NoticeKind.OBJECTIVE_BURNING,
+        NoticeKind.OBJECTIVE_RECOVERED,
+        NoticeKind.REQUEST_OPENED,
+    }
+)
+"""What the platform itself is told of: its own limits, webhooks and objectives, and requests for more."""
+
 _PLATFORM: Final = frozenset({SUPERUSER, OPERATOR})
 
 

@@ -33,6 +33,7 @@ _CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
     NoticeKind.BUDGET_REFUSING: _QUOTAS,
     NoticeKind.BUDGET_FORECAST: _QUOTAS,
     NoticeKind.BOOST_ENDING: _QUOTAS,
+    NoticeKind.WEBHOOK_DISABLED: ("console-setting-webhook", "webhook"),
     NoticeKind.OBJECTIVE_BURNING: ("console-slo-objective", "objective"),
     NoticeKind.OBJECTIVE_RECOVERED: ("console-slo-objective", "objective"),
     NoticeKind.REQUEST_OPENED: ("console-approval", "request"),

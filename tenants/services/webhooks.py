@@ -24,7 +24,10 @@ from tenants.services.notices import raise_notice
 from tenants.services.webhook_secrets import webhook_secret
 
 MOST_WEBHOOKS: Final = 20
-"""Of one tenant."""
+"""Of one tenant, and of the platform."""
+
+BY_HAND: Final = "Disabled by hand."
+"""Why a webhook is disabled that did not fail."""
 
 _CHECK_SECONDS: Final = 5.0
 _POST_SECONDS: Final = 10.0
@@ -100,14 +103,14 @@ def change_webhook(
         webhook.events = _events(events)
     if enabled is not None and enabled != webhook.enabled:
         webhook.enabled = enabled
-        webhook.failing_since, webhook.disabled_reason = None, "" if enabled else "Disabled by hand."
+        webhook.failing_since, webhook.disabled_reason = None, "" if enabled else BY_HAND
         if not enabled:
             _end_pending(webhook)
     after = {"url": webhook.url, "events": webhook.events, "enabled": webhook.enabled}
     if after != before:
         webhook.save()
         for values in (before, after):
-            values["url"] = _host(str(values["url"]))  # an address may have a token in it
+            values["url"] = host_of(str(values["url"]))  # an address may have a token in it
         _tell("webhook.changed", webhook, actor, before=before, after=after)
     return webhook
 
@@ -127,7 +130,7 @@ def rotate_webhook_secret(webhook_id: UUID, *, actor: Actor) -> NewSecret:
 def delete_webhook(webhook_id: UUID, *, actor: Actor) -> None:
     """With the log of its deliveries. Raises Webhook.DoesNotExist."""
     webhook = lock_webhook(webhook_id)
-    _tell("webhook.deleted", webhook, actor, before={"host": _host(webhook.url)})
+    _tell("webhook.deleted", webhook, actor, before={"host": host_of(webhook.url)})
     webhook.delete()
 
 
@@ -163,7 +166,7 @@ def disable_failing_webhook(webhook_id: UUID, *, reason: str, now: datetime) -> 
     raise_notice(
         NoticeKind.WEBHOOK_DISABLED,
         tenant=webhook.tenant,
-        payload={"webhook": str(webhook.pk), "host": _host(webhook.url), "reason": webhook.disabled_reason},
+        payload={"webhook": str(webhook.pk), "host": host_of(webhook.url), "reason": webhook.disabled_reason},
         dedupe_key=f"webhook-disabled:{webhook.pk}:{now.isoformat()}",
         actor=SYSTEM,
     )
@@ -184,7 +187,8 @@ def _check(url: str, client: OutboundClient | None) -> str:
         raise InvalidInput("url", str(error)) from error
 
 
-def _host(url: str) -> str:
+def host_of(url: str) -> str:
+    """What may be told of an address everywhere: the rest may have a token in it."""
     return url.partition("://")[2].partition("/")[0].partition("?")[0]
 
 

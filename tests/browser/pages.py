@@ -1,5 +1,11 @@
 """Addresses that are looked at in both themes and on a narrow screen; every new page is added here."""
 
+from typing import Final
+from uuid import UUID
+
+HOOK: Final = UUID("019ad7c2-0000-7000-8000-000000000001")
+"""A webhook of the platform's: whoever walks these pages makes it."""
+
 CONSOLE = [
     "/console/gpu-memory/",
     "/console/requests/",
@@ -39,6 +45,8 @@ CONSOLE = [
     "/console/people/",
     "/console/audit/",
     "/console/settings/",
+    "/console/settings/webhooks/new/",
+    f"/console/settings/webhooks/{HOOK}/",
     "/console/health/",
     "/console/slo/",
     "/console/slo/new/",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tenants.models import TenantRole
+from tenants.models import Delivery, Notice, TenantRole, Webhook
 from tests.browser.conftest import Web
-from tests.browser.pages import CONSOLE, PORTAL
+from tests.browser.pages import CONSOLE, HOOK, PORTAL
 from tests.browser.walk import log_in
 from tests.dashboard.people import minutes_ago, person, pool, tenant, usage
 from tests.waiting import wait_until
@@ -37,6 +37,9 @@ def _people(web: Web) -> None:
     tenant("empty", ada=TenantRole.OWNER)
     pool()
     usage(acme, at=minutes_ago(3))
+    Webhook.objects.create(pk=HOOK, url=f"https://hooks.example.com/{'long-' * 20}", failing_since=minutes_ago(3))
+    notice = Notice.objects.create(kind="objective_burning", dedupe_key="1")
+    Delivery.objects.create(notice=notice, channel="webhook", webhook_id=HOOK, last_error="It answered 500.")
 
 
 def violations(page: "Page", rules: dict[str, Any] = WCAG) -> list[str]:

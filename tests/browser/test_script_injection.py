@@ -9,9 +9,9 @@ from dashboard.services import save_view
 from gpupool.models import Instance, Model, Node
 from tenants import services
 from tenants.actor import SYSTEM
-from tenants.models import Tenant, TenantRole, User
+from tenants.models import Tenant, TenantRole, User, Webhook
 from tests.browser.conftest import Web
-from tests.browser.pages import CONSOLE, PORTAL
+from tests.browser.pages import CONSOLE, HOOK, PORTAL
 from tests.browser.walk import log_in
 from tests.dashboard.people import minutes_ago, pool, tenant, usage
 
@@ -34,6 +34,7 @@ def _evil_names(web: Web) -> None:
     Model.objects.update(name=EVIL[:200], description=EVIL)
     Node.objects.update(name=EVIL[:120])
     Instance.objects.update(reason=EVIL, host=EVIL[:255])
+    Webhook.objects.create(pk=HOOK, url=f"https://{EVIL}", events=[EVIL], enabled=False, disabled_reason=EVIL[:200])
     found.version.refresh_from_db()
     usage(acme, at=minutes_ago(3))
     olga = services.create_user(

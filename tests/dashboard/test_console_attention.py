@@ -22,10 +22,12 @@ from tenants.models import (
     ModelLatencyMinute,
     TenantRole,
     User,
+    Webhook,
     Window,
 )
 from tenants.services import create_tenant, grant_model
 from tenants.services.limits import change_limit
+from tenants.services.webhooks import change_webhook, disable_failing_webhook
 from tests.dashboard.people import pool, tenant
 from tests.dashboard.tenancy_rows import asked_by, limit, text_of
 
@@ -98,6 +100,30 @@ def test_a_line_about_one_thing_leads_to_that_thing(listed: Callable[[], dict[st
     assert items["approval_waits"].href == f"/console/approvals/{asked.pk}/"
     Instance.objects.create(version=made.version, engine="vllm", state="failed")
     assert listed()["instance_failed"].href == "/console/instances/?state=failed"
+
+
+def test_a_webhook_of_the_platforms_that_failed_is_named_by_its_host_and_leads_to_its_page(
+    listed: Callable[[], dict[str, Item]],
+) -> None:
+    def failed(url: str) -> Webhook:
+        made = Webhook.objects.create(url=url)
+        disable_failing_webhook(made.pk, reason="It answered 410.", now=timezone.now())
+        return made
+
+    by_hand = Webhook.objects.create(url="https://quiet.example.com/")
+    change_webhook(by_hand.pk, enabled=False, actor=SYSTEM)
+    Webhook.objects.create(tenant=tenant("acme"), url="https://acme.example.com/", enabled=False, disabled_reason="x")
+    assert "webhook_disabled" not in listed()  # who switched it off knows, and a tenant is told of its own
+    first = failed("https://hooks.example.com/a-token")
+    item = listed()["webhook_disabled"]
+    assert item.text == (
+        "1 of the platform's webhooks was disabled, since nothing could be delivered: hooks.example.com."
+    )
+    assert item.href == f"/console/settings/webhooks/{first.pk}/"
+    failed("https://other.example.com/")
+    item = listed()["webhook_disabled"]
+    assert item.text.endswith(": hooks.example.com, other.example.com.")
+    assert item.href == "/console/settings/#webhooks"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Console: what this installation is set to, and from where each value comes."""
+"""Console: what this installation is set to, from where each value comes, and where its notices are posted."""
 
 from typing import Final
 
@@ -14,6 +14,8 @@ from dashboard.filters import search_text
 from dashboard.reads.process_settings import read_settings
 from dashboard.tables import Facet
 from dashboard.tables.table import Filtered
+from dashboard.views.console.webhooks import keeper_of
+from dashboard.webhook_pages import card_context
 from tenants.models import Installation
 
 _SOURCES: Final = (
@@ -47,5 +49,6 @@ def page(request: HttpRequest) -> HttpResponse:
             "web_url": settings.GATEHOUSE.public_web_url,
             "relay_url": settings.GATEHOUSE.public_relay_url,
             "zone": str(timezone.get_current_timezone()),
+            **card_context(keeper_of(request)),
         },
     )

@@ -13,11 +13,12 @@ from dashboard.access import PortalAccess, portal_page
 from dashboard.portal_forms import RetentionForm, ZoneForm
 from dashboard.ranges import zone_names
 from dashboard.refusals import add_refusal
+from dashboard.views.portal.webhooks import keeper_of
+from dashboard.webhook_pages import card_context
 from tenants.actor import user_actor
 from tenants.models import Tenant
 from tenants.policies.quota import CALENDAR
 from tenants.policies.roles import Action, Object
-from tenants.reads.notices import list_webhooks
 from tenants.services import InvalidInput
 from tenants.services.departments import change_tenant
 
@@ -49,7 +50,6 @@ def page(request: HttpRequest, access: PortalAccess) -> HttpResponse:
 
 
 def _context(access: PortalAccess, retention: RetentionForm, zone: ZoneForm) -> dict[str, Any]:
-    may_see = access.may(Action.VIEW, Object.WEBHOOK)
     return {
         "access": access,
         "retention": retention,
@@ -57,9 +57,7 @@ def _context(access: PortalAccess, retention: RetentionForm, zone: ZoneForm) -> 
         "zones": sorted(zone_names()),
         "zone_held": _zone_is_held(access),
         "may_change": access.may(Action.CHANGE, Object.TENANT),
-        "may_see_webhooks": may_see,
-        "may_make_webhooks": access.may(Action.CREATE, Object.WEBHOOK),
-        "webhooks": list(list_webhooks(access.tenant)) if may_see else [],
+        **card_context(keeper_of(access)),
     }
 
 

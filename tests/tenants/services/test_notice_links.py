@@ -19,6 +19,7 @@ from tenants.services.mail import Mail
 from tenants.services.notice_links import notice_link
 from tenants.services.notices import raise_notice
 from tenants.services.requests import request_model
+from tenants.services.webhooks import disable_failing_webhook
 from tests.factories import make_key, make_member, make_tenant, make_user
 from tests.gateway.slo_rows import ttft_objective
 
@@ -28,6 +29,7 @@ BASE = "https://gw.example.test"
 OF_THE_PLATFORM = {
     NoticeKind.BUDGET_SHARE, NoticeKind.BUDGET_REFUSING, NoticeKind.BUDGET_FORECAST, NoticeKind.BOOST_ENDING,
     NoticeKind.OBJECTIVE_BURNING, NoticeKind.OBJECTIVE_RECOVERED, NoticeKind.REQUEST_OPENED,
+    NoticeKind.WEBHOOK_DISABLED,
 }  # fmt: skip
 OF_TENANTS = set(NoticeKind) - {NoticeKind.REQUEST_OPENED, NoticeKind.TEST}
 Told = Callable[..., tuple[list[str], list[dict[str, Any]]]]
@@ -77,6 +79,22 @@ def test_an_alert_leads_operators_to_the_console_and_members_to_their_portal(tel
         assert data["link"] == link
 
 
+def test_a_webhook_of_the_platforms_that_is_disabled_leads_to_its_page_in_the_console(
+    tell: Told, client: Client, settings: Settings
+) -> None:
+    operator = make_user(platform_role=PlatformRole.OPERATOR)
+    off, _other = hook(None), hook(None)
+    disable_failing_webhook(off.pk, reason="It answered 410.", now=timezone.now())
+    settings.GATEHOUSE = dataclasses.replace(settings.GATEHOUSE, web_url=BASE)
+    link = notice_link(Notice.objects.get(kind=NoticeKind.WEBHOOK_DISABLED))
+    assert link == f"{BASE}/console/settings/webhooks/{off.pk}/"
+    client.force_login(operator)
+    assert "It answered 410." in client.get(link.removeprefix(BASE)).content.decode()
+    (mail,), posts = tell(NoticeKind.WEBHOOK_DISABLED, None, webhook=str(off.pk), host="h", reason="It hurts.")
+    assert mail.endswith(f"\n\n{link}\n")
+    assert [post["link"] for post in posts] == [link, link]  # of both notices, to the other one
+
+
 def test_of_a_deleted_objective_the_list_is_left(tell: Told) -> None:
     tenant = make_tenant()
     make_member(tenant, role=TenantRole.OWNER)
@@ -95,7 +113,8 @@ def test_without_an_address_of_its_own_mails_are_as_ever_and_webhooks_have_no_li
 def test_what_has_no_page_leads_home_in_mails_and_nowhere_in_webhooks(tell: Told) -> None:
     make_user(platform_role=PlatformRole.OPERATOR)
     hook(None)
-    for kind in (NoticeKind.WEBHOOK_DISABLED, NoticeKind.OBJECTIVE_BURNING):  # whose payload lacks the objective
+    lacking = (NoticeKind.WEBHOOK_DISABLED, NoticeKind.OBJECTIVE_BURNING)  # what they are of
+    for kind in (NoticeKind.KEY_EXPIRING, *lacking):
         (mail,), (data,) = tell(kind, None, web_url=BASE + "/")
         assert mail.endswith(f"\n\n{BASE}/\n")
         assert "link" not in data
@@ -124,13 +143,12 @@ def test_every_link_opens_a_page_for_everybody_who_gets_it(
     tenant = make_tenant()
     payload = {
         "key": str(make_key(tenant).key.pk),
-        "webhook": str(hook(tenant).pk),
         "objective": str(ttft_objective(tenant=tenant).pk),
         "request": str(request_model(tenant, model="m", reason="x", actor=SYSTEM).pk),
     }
 
     def opens(person: User, whose: Tenant | None) -> None:
-        link = notice_link(Notice(kind=kind.value, tenant=whose, payload=payload))
+        link = notice_link(Notice(kind=kind.value, tenant=whose, payload=payload | {"webhook": str(hook(whose).pk)}))
         assert link is not None
         client.force_login(person)
         assert client.get(link.removeprefix(BASE)).status_code == 200
