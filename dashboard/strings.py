@@ -46,7 +46,7 @@ def script_strings() -> dict[str, object]:
         "failed": _("The server could not be reached. Try again."),
         "refused": _("This is no longer possible. Reload the page to see why."),
         "nothing_found": _("Nothing is called so."),
-        "palette_keys": _("↑ ↓ to move, Enter to go, Esc to close"),
+        "found": _("%(n)s found"),
         "kinds": {
             "page": pgettext("palette", "Pages"),
             "tenant": _("Tenants"),

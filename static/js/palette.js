@@ -1,5 +1,5 @@
 // The command palette: Ctrl/Cmd-K or "/" opens it, arrows move, Enter goes. Asks the server as one types.
-import { words } from "./words.js";
+import { fill, words } from "./words.js";
 
 const WAIT_MS = 120;
 const ORDER = ["page", "tenant", "model", "node", "instance", "key"];
@@ -7,7 +7,8 @@ const ORDER = ["page", "tenant", "model", "node", "instance", "key"];
 const dialog = document.getElementById("palette");
 const input = dialog?.querySelector("input");
 const list = dialog?.querySelector("ul");
-const status = dialog?.querySelector("footer");
+const status = dialog?.querySelector('[role="status"]');
+const keys = dialog?.querySelector("[data-keys]");
 let timer = 0;
 let asked = 0;
 let chosen = -1;
@@ -35,6 +36,12 @@ function icon(name) {
   use.setAttribute("href", `${dialog.dataset.sprite}#${name}`);
   svg.append(use);
   return svg;
+}
+
+function tell(text, count) {
+  status.textContent = text;
+  keys.hidden = count === 0;
+  input.setAttribute("aria-expanded", String(count > 0));
 }
 
 function show(found) {
@@ -70,7 +77,7 @@ function show(found) {
     line.append(icon(one.icon), label, where);
     group.append(line);
   });
-  status.textContent = found.length ? words.palette_keys : words.nothing_found;
+  tell(found.length ? fill(words.found, { n: found.length }) : words.nothing_found, found.length);
   if (found.length) choose(0);
   stale = false;
   if (hasty) follow(options()[chosen]);
@@ -89,7 +96,8 @@ async function ask() {
     if (turn === asked) {
       hasty = false;
       list.replaceChildren();
-      status.textContent = words.failed;
+      input.removeAttribute("aria-activedescendant");
+      tell(words.failed, 0);
     }
   }
 }
@@ -99,6 +107,8 @@ function open() {
   dialog.showModal();
   input.value = "";
   list.replaceChildren(); // of what was sought before
+  input.removeAttribute("aria-activedescendant");
+  tell("", 0);
   stale = true;
   ask();
 }

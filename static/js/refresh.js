@@ -86,6 +86,10 @@ document.addEventListener("click", (event) => {
 });
 
 if (page) {
+  for (const opener of page.querySelectorAll("[data-open-log]")) {
+    opener.setAttribute("aria-expanded", "false");
+    opener.setAttribute("aria-controls", opener.dataset.openLog);
+  }
   // A press must not fall on a link that is put in place of itself.
   for (const place of page.querySelectorAll("[data-region]")) {
     shown.set(place.dataset.region, place.innerHTML.replaceAll(HTMX_MARK, ""));

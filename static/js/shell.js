@@ -1,10 +1,12 @@
 // Menus, theme, navigation on small screens, copy buttons, tabs and the dialog that htmx fills.
+import { WRONG } from "./fields.js";
 import { markStale } from "./stale.js";
 import { words } from "./words.js";
 
 const root = document.documentElement;
 const system = matchMedia("(prefers-color-scheme: dark)");
 const TOAST_MS = 8000;
+const OUTCOME_MS = 300;
 let hideToast = 0;
 
 function applyTheme(choice) {
@@ -55,8 +57,7 @@ function announce(text, { shown = false } = {}) {
     region.id = "announcements";
     region.setAttribute("role", "status");
   }
-  const sheet = document.getElementById("sheet");
-  const place = sheet?.open ? sheet : document.body; // nothing behind an open dialog can be seen
+  const place = document.querySelector("dialog[open]") ?? document.body; // nothing behind an open dialog can be seen
   if (region.parentElement !== place) place.append(region);
   region.className = shown ? "gh-toast" : "sr";
   region.textContent = text;
@@ -75,10 +76,15 @@ function selectTab(tab) {
 }
 
 function openNavigation(open) {
+  const side = document.getElementById("side");
+  const toggle = document.querySelector("[data-nav-toggle]");
+  const back = !open && side?.contains(document.activeElement); // it is about to be hidden
   document.body.classList.toggle("nav-open", open);
-  document.querySelector("[data-nav-toggle]")?.setAttribute("aria-expanded", String(open));
+  toggle?.setAttribute("aria-expanded", String(open));
   const scrim = document.querySelector(".scrim");
   if (scrim) scrim.hidden = !open;
+  if (open) side?.querySelector("a").focus(); // it stands before the button that opens it
+  else if (back) toggle?.focus();
 }
 
 document.addEventListener("click", (event) => {
@@ -91,7 +97,9 @@ document.addEventListener("click", (event) => {
   if (!target) return;
   if (target.dataset.setTheme) {
     rememberTheme(target.dataset.setTheme);
-    target.closest("details").open = false;
+    const menu = target.closest("details");
+    menu.open = false;
+    menu.querySelector("summary").focus();
   } else if (target.dataset.copy) {
     copy(target);
   } else if (target.hasAttribute("data-sheet-close")) {
@@ -125,13 +133,9 @@ function offerOwnZone(zones) {
 
 document.querySelectorAll("[data-zones]").forEach(offerOwnZone);
 
-document.addEventListener("change", (event) => {
-  if (event.target.matches?.("[data-autosubmit]")) event.target.form.requestSubmit();
-});
-
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
-    openNavigation(false);
+    if (document.body.classList.contains("nav-open")) openNavigation(false);
     for (const menu of document.querySelectorAll("details.menu[open]")) {
       menu.open = false;
       menu.querySelector("summary").focus();
@@ -145,13 +149,23 @@ document.addEventListener("keydown", (event) => {
 });
 
 let filled = null; // what the dialog begins with: parts of the page behind it are swapped, too
+let opener = null;
 
 document.addEventListener("htmx:after:swap", () => {
   const sheet = document.getElementById("sheet");
   if (!sheet?.childElementCount || sheet.firstElementChild === filled) return;
   filled = sheet.firstElementChild;
-  if (!sheet.open) sheet.showModal();
-  sheet.querySelector("[autofocus]")?.focus();
+  const first = sheet.querySelector(WRONG) ?? sheet.querySelector("[autofocus]");
+  const texts = [...sheet.querySelectorAll(":scope > p")].map((text, at) => ((text.id = `sheet-text-${at}`), text.id));
+  if (!sheet.open) {
+    opener = document.activeElement;
+    sheet.setAttribute("aria-describedby", texts.join(" ")); // what will happen is told with the title
+    sheet.showModal();
+  } else if (texts.length && first && !first.matches(WRONG)) {
+    // Of a dialog that was open before nothing is told but what has the focus: that a secret is shown this once, say.
+    first.setAttribute("aria-describedby", ["sheet-title", ...texts].join(" "));
+  }
+  first?.focus();
 });
 
 // A press that failed is told each time. What a page asks for by itself is told once, until an answer comes; while the
@@ -198,7 +212,21 @@ sheet?.addEventListener("close", () => {
   const created = sheet.querySelector("#new-secret, [data-changed]");
   sheet.replaceChildren();
   if (created) location.reload();
+  else if (opener && !opener.isConnected) {
+    // What opened it was put in place anew behind it.
+    const href = opener.getAttribute("href");
+    [...document.querySelectorAll("main a[href]")].find((link) => link.getAttribute("href") === href)?.focus();
+  }
 });
+
+// A deed's outcome stands in the page from its start, and what stands there is not read out: what comes later is.
+addEventListener("load", () => setTimeout(tellOutcomes, OUTCOME_MS));
+
+function tellOutcomes() {
+  for (const text of document.querySelectorAll('main > .notice[role="status"] > p')) {
+    text.replaceChildren(...[...text.childNodes].map((node) => node.cloneNode(true)));
+  }
+}
 
 system.addEventListener("change", () => applyTheme(root.dataset.themeChoice));
 applyTheme(root.dataset.themeChoice || "auto");

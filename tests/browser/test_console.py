@@ -143,7 +143,7 @@ def test_tenants_and_empty_states(open_page: OpenPage, shoot: Shoot) -> None:
     shoot(page, "tenants-dark")
 
 
-def test_keyboard_reaches_the_content_first_and_closes_menus(open_page: OpenPage) -> None:
+def test_keyboard_reaches_the_content_first_closes_menus_and_walks_through_lists(open_page: OpenPage) -> None:
     page = open_page()
     log_in(page, "olga")
     page.goto("/console/instances/")
@@ -157,6 +157,11 @@ def test_keyboard_reaches_the_content_first_and_closes_menus(open_page: OpenPage
     page.get_by_role("button", name="As the system").wait_for()
     page.keyboard.press("Escape")
     assert not page.get_by_role("button", name="As the system").is_visible()
+    page.get_by_label("Simulated").focus()
+    page.keyboard.press("ArrowDown")  # on its way to the next
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**simulated=yes*")
 
 
 def test_log_out_is_in_the_menu_of_the_person(open_page: OpenPage, shoot: Shoot) -> None:

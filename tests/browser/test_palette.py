@@ -36,12 +36,19 @@ def test_a_page_and_a_node_are_reached_without_a_mouse(
     page.get_by_role("option").filter(has_text="node-1").wait_for()
     shoot(page, f"palette-{theme}")
     assert violations(page) == []
+    told = page.locator("#palette").aria_snapshot()  # what is read out
+    assert "[expanded]: node-1" in told
+    assert 'option "node-1" [selected]' in told
+    assert {"en": "status: 1 found", "zh-hans": "status: 找到 1 个"}[language] in told
     page.keyboard.press("Enter")
     page.wait_for_url("**/console/nodes/*/")
+    page.locator(".brand").focus()
     page.keyboard.press("/")
     page.locator("#palette input").fill("zzzz")
+    page.locator('#palette [aria-expanded="false"]').wait_for()
     page.keyboard.press("Escape")
     page.locator("#palette").wait_for(state="hidden")
+    assert page.locator(".brand:focus").count() == 1
 
 
 def test_a_filter_is_kept_under_a_name_and_found_again(open_page: OpenPage, shoot: Shoot) -> None:
@@ -61,7 +68,7 @@ def test_a_filter_is_kept_under_a_name_and_found_again(open_page: OpenPage, shoo
     page.get_by_text("The view “Ours” is deleted.").wait_for()
 
 
-def test_enter_before_the_answer_goes_where_the_answer_leads_and_the_readers_own_zone_is_offered(
+def test_enter_before_the_answer_goes_where_the_answer_leads_and_the_readers_own_zone_and_dates_are_taken(
     open_page: OpenPage,
 ) -> None:
     page = open_page()
@@ -78,3 +85,12 @@ def test_enter_before_the_answer_goes_where_the_answer_leads_and_the_readers_own
     page.get_by_role("link", name="Asia/Tokyo").click()
     page.wait_for_url("**/console/audit/?q=x&range=7d&zone=Asia%2FTokyo")
     page.get_by_text("times in Asia/Tokyo").first.wait_for()
+    page.get_by_text("Dates", exact=True).click()
+    page.get_by_label("From", exact=True).fill("2026-11-30T10:00")
+    end = page.get_by_label("To", exact=True)
+    end.fill("2026-11-30T10:00")
+    end.press("Enter")  # no time at all: the browser says so, and leads there
+    assert end.evaluate("e => e.validity.rangeUnderflow && e === document.activeElement")
+    end.fill("2026-11-30T10:01")
+    end.press("Enter")
+    page.wait_for_url("**from=2026-11-30T10%3A00&to=2026-11-30T10%3A01")

@@ -46,6 +46,15 @@ def test_what_a_dialog_sends_leads_the_page_on_and_not_the_dialog(root: Client) 
         assert (answer.status_code, answer.headers.get("HX-Redirect"), answer.content) == (200, to, b""), address
 
 
+def test_a_form_on_a_page_of_its_own_is_answered_there_and_in_a_dialog_in_the_dialog(root: Client) -> None:
+    """One that came back in a dialog over its own page would have each of its ids twice, and labels of the other."""
+    alone = root.get("/console/quotas/new/").content.decode()
+    assert '<section class="card sheet-page" hx-ignore>' in alone
+    part = root.get("/console/quotas/new/", headers={"HX-Request": "true"}).content.decode()
+    assert "hx-post" in part
+    assert "hx-ignore" not in part
+
+
 def test_no_limit_is_made_of_what_nothing_counts(root: Client) -> None:
     """Requests are not held for a model to wake; a limit that is there keeps its word."""
     old = limit(tenant("acme"), metric=Metric.HELD, window=Window.STANDING, amount=5)
