@@ -42,8 +42,10 @@ def asked(operator: Client, monkeypatch: pytest.MonkeyPatch) -> Export:
 
 
 def test_a_long_list_is_written_by_a_worker_and_fetched_by_who_asked(operator: Client, asked: Export) -> None:
-    waiting = operator.get(f"/exports/{asked.pk}/")
-    assert "Waiting" in waiting.content.decode()
+    waiting = operator.get(f"/exports/{asked.pk}/").content.decode()
+    assert "Waiting" in waiting
+    assert '<tbody aria-live="polite">' in waiting  # what changes in it is read out, and that alone
+    assert 'hx-swap="outerMorph"' in waiting
     assert operator.get(f"/exports/{asked.pk}/file/").status_code == 404
     assert write_next_export() == 1
     assert write_next_export() == 0
