@@ -15,7 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from dashboard.portal_forms import WebhookForm
 from dashboard.refusals import add_refusal, said
@@ -52,7 +52,9 @@ DELIVERIES: Final = Table(
             numeric=True,
             value=lambda row: row.attempts,
         ),
-        Column(key="status", label=gettext_lazy("Answer"), numeric=True, value=lambda row: row.last_status),
+        Column(
+            key="status", label=pgettext_lazy("delivery", "Answer"), numeric=True, value=lambda row: row.last_status
+        ),
         Column(key="error", label=gettext_lazy("What went wrong"), value=lambda row: row.last_error),
     ),
 )
