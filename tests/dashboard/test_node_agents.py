@@ -126,6 +126,7 @@ def test_a_silent_node_is_declared_lost_after_it_was_said_what_is_freed(operator
     assert "1 instance on it ends" in asked
     assert "its claims on 24.0 GiB of memory are free" in asked
     assert "is likely not off" not in asked
+    assert "its token is still good" in asked
     done = operator.post(address, headers=HTMX)
     assert (done.status_code, done.headers.get("HX-Redirect")) == (HTTPStatus.OK, page)
     assert (Instance.objects.get().state, Lease.objects.filter(released_at=None).count()) == ("stopped", 0)
@@ -137,8 +138,11 @@ def test_a_silent_node_is_declared_lost_after_it_was_said_what_is_freed(operator
 def test_who_would_give_up_a_node_is_told_that_what_runs_there_answers(operator: Client) -> None:
     node = silent_node()
     Instance.objects.update(state="ready")  # its engine answered when it was asked
-    asked = text_of(operator.get(f"/console/nodes/{node.pk}/lost/"))
+    address = f"/console/nodes/{node.pk}/lost/"
+    asked = text_of(operator.get(address))
     assert "1 instance on it is ready: it was reached and serves, so the machine is likely not off." in asked
+    services.revoke_node_token(node.pk, actor=SYSTEM)
+    assert "Its token is revoked: they are told to stop once" in text_of(operator.get(address))
 
 
 def test_a_connected_node_is_not_given_up(operator: Client) -> None:
