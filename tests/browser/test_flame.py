@@ -268,6 +268,7 @@ def test_a_lost_frame_is_mended_and_the_wall_is_a_picture_a_drawing_and_figures(
         assert download.value.suggested_filename.endswith(f".{kind}")
         download.value.save_as(tmp_path / kind)
         found[kind] = (tmp_path / kind).read_bytes()
+        assert page.get_by_text("Export", exact=True).evaluate("e => e === document.activeElement")
     assert found["png"].startswith(b"\x89PNG")
     drawing = found["svg"].decode()
     assert drawing.startswith("<svg xmlns=")

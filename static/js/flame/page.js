@@ -252,7 +252,6 @@ function backToLive() {
 function showPause() {
   const away = paused || state.at !== "";
   const button = part("pause");
-  button.setAttribute("aria-pressed", String(away));
   button.querySelector("span").textContent = say(state.at ? "back_to_live" : paused ? "go_on" : "pause");
   for (const icon of button.querySelectorAll("[data-when]")) icon.classList.toggle("off", (icon.dataset.when === "away") !== away);
 }
@@ -285,7 +284,8 @@ function search() {
   const found = matching(now.tree, state.q);
   wall.searched = found.dimmed;
   wall.dimmed = found.dimmed;
-  part("matches").textContent = found.dimmed === null ? "" : found.any ? say("matches", { n: found.count }) : say("no_match");
+  const told = found.dimmed === null ? "" : found.any ? say("matches", { n: found.count }) : say("no_match");
+  if (part("matches").textContent !== told) part("matches").textContent = told; // it is read out each time that it is put
 }
 
 function setDims(dimmed) {
@@ -360,11 +360,16 @@ part("search").addEventListener("input", (event) => {
   table.show(now.tree, now.scope, wall.searched ?? null, state.q);
 });
 part("pause").addEventListener("click", () => setPaused(!paused));
-part("unzoom").addEventListener("click", () => wall.zoomOut());
+part("unzoom").addEventListener("click", () => {
+  wall.zoomOut(); // which hides the button
+  stage.focus({ preventScroll: true });
+});
 part("export").addEventListener("click", async (event) => {
   const kind = event.target.closest("button[data-export]")?.dataset.export;
   if (!kind || !now.tree) return;
-  part("export").closest("details").open = false;
+  const menu = part("export").closest("details");
+  menu.open = false;
+  menu.querySelector("summary").focus();
   const { tree, scope } = now;
   const title = tree.path(scope).map((place) => nameOf(tree, place)).join(" / ");
   const note = `${memory(tree.sum[scope])} · ${say("as_of", { time: clock(tree.at) })}${tree.simulated ? ` · ${part("simulated").textContent}` : ""}`;

@@ -57,8 +57,11 @@ export class TreeTable {
     shown.forEach((place, at) => this.#write(this.body.children[at], place));
     const told = say("rows", { from: places.length ? first + 1 : 0, to: first + shown.length, n: places.length });
     if (this.told.textContent !== told) this.told.textContent = told;
-    this.details.querySelector("[data-back]").disabled = this.page === 0;
-    this.details.querySelector("[data-on]").disabled = this.page >= pages - 1;
+    const [back, on] = ["[data-back]", "[data-on]"].map((name) => this.details.querySelector(name));
+    const held = [back, on].find((button) => button === document.activeElement);
+    back.disabled = this.page === 0;
+    on.disabled = this.page >= pages - 1;
+    if (held?.disabled) (held === back ? on : back).focus(); // the keyboard stays at the pages
   }
 
   #row() {
