@@ -181,6 +181,8 @@ def test_what_a_model_says_is_text_and_never_markup(open_page: OpenPage, shoot: 
     page.locator(".turn-note").get_by_text("3 in, 3 out").wait_for()
     assert page.locator(".turn.assistant .turn-text").inner_text() == f"{hostile}</div>**bold**"
     assert page.locator(".turn.user .turn-text").inner_text() == f"Say {hostile}"
+    page.get_by_role("status").get_by_text(f"qwen3-8b: {hostile}</div>**bold**").wait_for()  # read out, once
+    assert page.locator("#play-panes [aria-live]").count() == 0
     assert page.locator("#play-panes img, #play-panes script").count() == 0
     assert page.evaluate("window.hit") is None
     page.get_by_role("button", name="Copy as code").click()
@@ -205,6 +207,8 @@ def test_a_refusal_is_told_as_the_api_tells_it_and_a_wrong_number_is_not_sent(op
     page.get_by_label("Your message").fill("Hello")
     page.keyboard.press("Enter")
     page.get_by_text("temperature: give a number from 0 to 2.").wait_for()
+    wrong = page.locator('[aria-invalid="true"][aria-describedby="play-fault"]:focus')
+    assert wrong.get_attribute("name") == "temperature"
     assert asked == []
     page.get_by_label("temperature").fill("0.5")
     page.get_by_label("stop", exact=True).fill("END|###")

@@ -4,6 +4,7 @@ import { asCurl, asJavaScript, asPython } from "./code.js";
 import { Turn, element } from "./turn.js";
 
 const NEAR_PX = 40;
+const TOLD_MS = 5000;
 const LANGUAGES = { curl: asCurl, python: asPython, javascript: asJavaScript };
 
 const form = document.getElementById("playground");
@@ -32,8 +33,16 @@ if (form) {
       this.title = head.appendChild(element("h2"));
       this.list = this.node.appendChild(element("ol", "turns"));
       this.list.tabIndex = 0; // it scrolls
-      this.list.setAttribute("aria-live", "polite");
+      this.told = this.node.appendChild(element("p", "sr"));
+      this.told.setAttribute("role", "status");
       this.name();
+    }
+
+    // Read out: each answer once, when it is whole, and not at each of its words.
+    tell(text) {
+      clearTimeout(this.silence);
+      this.told.textContent = text;
+      this.silence = setTimeout(() => (this.told.textContent = ""), TOLD_MS); // it stands in the list
     }
 
     name() {
@@ -60,9 +69,8 @@ if (form) {
         if (read) this.list.scrollTop = height;
       };
       const following = setInterval(follow, 200);
-      turn.node.setAttribute("aria-busy", "true"); // read out once it is whole, not at each word
       await turn.ask(form.dataset.url, token, bodyOf(model, messages, parameters), signal);
-      turn.node.removeAttribute("aria-busy");
+      this.tell(turn.spoken);
       clearInterval(following);
       follow();
       // What failed is no part of the conversation: the next question is asked as if it had not been.
@@ -84,12 +92,14 @@ if (form) {
       const field = form.elements[name];
       const typed = field.value.trim();
       field.removeAttribute("aria-invalid");
+      field.removeAttribute("aria-describedby");
       if (!typed) continue;
       const value = Number(typed);
       const { low, high } = field.dataset;
       const whole = !("whole" in field.dataset) || Number.isInteger(value);
       if (!Number.isFinite(value) || !whole || value < Number(low) || value > Number(high)) {
         field.setAttribute("aria-invalid", "true");
+        field.setAttribute("aria-describedby", fault.id);
         fault.textContent = fill(words.number, { name, low, high });
         fault.hidden = false;
         field.focus();
@@ -128,9 +138,10 @@ if (form) {
     // To be asked again without typing it anew, except where it was cleared away.
     if (!told.includes(true) && !text.value && asked.every((one) => kept.includes(one))) text.value = question;
     asking = null;
+    const here = [document.body, stop, send].includes(document.activeElement); // who has gone elsewhere reads there
     stop.hidden = true;
     send.disabled = false;
-    text.focus();
+    if (here) text.focus();
   }
 
   function showCode() {

@@ -11,6 +11,8 @@ export class Turn {
     this.words = words;
     this.text = "";
     this.failed = false;
+    this.model = model;
+    this.how = ""; // it ended, where not as it should
     this.node = element("li", "turn assistant");
     this.node.append(Object.assign(element("div", "turn-model"), { textContent: model }));
     this.thought = null;
@@ -69,11 +71,13 @@ export class Turn {
       }
       const figures = this.figures({ sent, first, last, pieces, usage, model: body.model });
       const how = !ended ? this.words.broken : reason === "length" ? this.words.cut : !this.text ? this.words.empty : "";
+      this.how = how;
       this.tell([how, figures].filter(Boolean).join(" "), id, !ended, true);
     } catch (error) {
       if (error.name === "AbortError") {
         const figures = this.figures({ sent, first, last, pieces, usage, model: body.model });
-        this.tell([this.words.stopped, figures].filter(Boolean).join(" "), id, false, reached);
+        this.how = this.words.stopped;
+        this.tell([this.how, figures].filter(Boolean).join(" "), id, false, reached);
         this.failed = !this.text;
       } else {
         this.tell(reached ? this.words.broken : this.words.unreachable, id, true, reached);
@@ -118,6 +122,7 @@ export class Turn {
   tell(text, id, failed, kept = false) {
     this.failed ||= failed;
     this.note.classList.toggle("bad-text", failed);
+    if (failed) this.note.setAttribute("role", "alert");
     this.note.textContent = text;
     if (!id) return;
     const named = fill(this.words.request, { id });
@@ -125,6 +130,12 @@ export class Turn {
     const told = link ? Object.assign(element("a"), { href: `${this.facts.requests}${id}/`, target: "_blank", rel: "noopener" }) : element("span");
     told.textContent = named;
     this.note.append(text ? " · " : "", told);
+  }
+
+  // What is read out of it: what failed says so itself.
+  get spoken() {
+    if (this.note.getAttribute("role") === "alert") return "";
+    return [this.text && `${this.model}: ${this.text}`, this.how].filter(Boolean).join(" ");
   }
 
   figures({ sent, first, last, pieces, usage, model }) {
