@@ -135,12 +135,14 @@ def test_keyboard_moves_enters_goes_up_and_pauses(open_page: OpenPage, fleet: Mo
     assert "GPU 1" in (stage.get_attribute("aria-description") or "")
     page.keyboard.press("ArrowDown")
     assert told(page, "now.tree.kind[gatehouseFlame.wall.focused]") == 3
+    assert (stage.get_attribute("aria-description") or "").endswith(", GPU 1, Node sim-h100-01.")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")  # the first band: there is nothing above
     page.keyboard.press("Enter")
     assert crumbs(page)[-1] == "GPU 1"
     page.keyboard.press("Escape")
     assert crumbs(page)[-1] == "sim-h100-01"
+    assert (stage.get_attribute("aria-description") or "").startswith("The wall shows node sim-h100-01, ")
     page.keyboard.press("Space")
     wait_for_pill(page, "paused")
     assert page.locator("#as-of").inner_text().startswith("as of ")

@@ -175,7 +175,9 @@ function setScope(place, { step = true } = {}) {
 function sayScope() {
   const { tree, scope } = now;
   const told = { kind: kindWord(KINDS[tree.kind[scope]]), name: nameOf(tree, scope), size: memory(tree.sum[scope]) };
-  part("live-text").textContent = say("scope_now", told);
+  const text = say("scope_now", told);
+  stage.setAttribute("aria-description", text); // nothing in it has the focus yet
+  part("live-text").textContent = text;
 }
 
 let enteredAt = 0;

@@ -79,9 +79,9 @@ export function nameOf(tree, place) {
 
 export function sentence(tree, place) {
   const kind = kindWord(KINDS[tree.kind[place]]);
-  const told = facts(tree, place).map(([word, value]) => `${word} ${value}`);
-  const name = nameOf(tree, place);
-  return `${name.startsWith(kind) ? name : `${kind} ${name}`}: ${told.join(", ")}.`; // not "GPU GPU 0"
+  const called = (word, name) => (name.startsWith(word) ? name : `${word} ${name}`); // not "GPU GPU 0"
+  const told = facts(tree, place).map(([word, value]) => called(word, value));
+  return `${called(kind, nameOf(tree, place))}: ${told.join(", ")}.`;
 }
 
 export class Tooltip {
