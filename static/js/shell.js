@@ -62,7 +62,13 @@ function announce(text, { shown = false } = {}) {
   region.className = shown ? "gh-toast" : "sr";
   region.textContent = text;
   clearTimeout(hideToast);
-  if (shown) hideToast = setTimeout(() => region.remove(), TOAST_MS);
+  if (shown) hideToast = setTimeout(() => hush(region), TOAST_MS);
+}
+
+// It stays where it is: what is put into one that was there before is told for sure.
+function hush(region) {
+  region.className = "sr";
+  region.textContent = "";
 }
 
 function selectTab(tab) {
@@ -87,10 +93,13 @@ function openNavigation(open) {
   else if (back) toggle?.focus();
 }
 
+function shutMenus({ target }) {
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(target)) menu.open = false;
+}
+
+document.addEventListener("focusin", shutMenus); // it would lie over what has the focus now
 document.addEventListener("click", (event) => {
-  for (const menu of document.querySelectorAll("details.menu[open]")) {
-    if (!menu.contains(event.target)) menu.open = false;
-  }
+  shutMenus(event);
   const target = event.target.closest(
     "[data-set-theme], [data-copy], [data-sheet-close], [data-nav-toggle], [data-nav-close], [role=tab]",
   );

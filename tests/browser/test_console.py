@@ -157,7 +157,9 @@ def test_keyboard_reaches_the_content_first_closes_menus_and_walks_through_lists
     page.get_by_role("button", name="As the system").wait_for()
     page.keyboard.press("Escape")
     assert not page.get_by_role("button", name="As the system").is_visible()
+    page.keyboard.press("Enter")
     page.get_by_label("Simulated").focus()
+    assert not page.get_by_role("button", name="As the system").is_visible()
     page.keyboard.press("ArrowDown")  # on its way to the next
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
