@@ -20,6 +20,7 @@ register = template.Library()
 _WIDTH: Final = 1000.0
 _THINNEST: Final = 3.0  # of a stage that took some time at all
 _ROW: Final = 34
+_PERCENT_PER_LETTER: Final = 0.64  # of a flame's width on a screen of 1440 pixels; a Chinese one takes two
 _FIRST_TOKEN: Final = frozenset({"tokenise", "queue", "connect", "prefill"})
 
 
@@ -95,6 +96,13 @@ def latency_flame(parts: Sequence[tuple[str, float]], widest: float) -> SafeStri
         rows.append((2, name, labels.word("stage", name), at, ms))
         at += ms
     scale = 100.0 / max(widest, whole)
+
+    def written(label: str, ms: float) -> str:
+        """What stands in a box; nothing where that would be cut off on a usual screen."""
+        text = f"{label} {precise(ms)}"
+        letters = sum(1 if letter.isascii() else 2 for letter in text)
+        return text if ms * scale > _PERCENT_PER_LETTER * letters else ""
+
     boxes = format_html_join(
         "",
         '<svg x="{}%" y="{}" width="{}%" height="{}"><title>{}</title>'
@@ -108,7 +116,7 @@ def latency_flame(parts: Sequence[tuple[str, float]], widest: float) -> SafeStri
                 f"{label}: {precise(ms)}",
                 name,
                 _ROW - 3,
-                f"{label} {precise(ms)}",
+                written(label, ms),
             )
             for row, name, label, start, ms in rows
             if ms > 0

@@ -50,6 +50,7 @@ export class History {
     this.device = device;
     this.told = null;
     this.title.textContent = label;
+    this.card.querySelector("[data-over-time]").hidden = false; // until now the title itself said so
     this.card.classList.add("loading");
     this.#load();
   }
@@ -137,7 +138,7 @@ export class History {
     const axis = { color: palette.dim, zeroline: false, showgrid: false, fixedrange: true, tickfont: { size: 11 } };
     const layout = {
       autosize: true,
-      margin: { l: 62, r: 18, t: 14, b: 30 },
+      margin: { l: 62, r: 18, t: 14, b: 34 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: palette.font, size: 12, color: palette.dim },
@@ -145,7 +146,7 @@ export class History {
       hovermode: "x unified",
       separators: ".,",
       hoverlabel: { bgcolor: palette.surface, bordercolor: palette.line, font: { color: palette.text, size: 12 } },
-      xaxis: { ...axis, type: "date", tickformat: this.range === "24h" || this.range === "6h" ? "%H:%M" : "%H:%M:%S", hoverformat: "%H:%M:%S", nticks: Math.max(3, Math.floor(this.chart.clientWidth / 90)), tickangle: 0 },
+      xaxis: { ...axis, type: "date", ticks: "outside", ticklen: 5, tickcolor: "rgba(0,0,0,0)", tickformat: this.range === "24h" || this.range === "6h" ? "%H:%M" : "%H:%M:%S", hoverformat: "%H:%M:%S", nticks: Math.max(3, Math.floor(this.chart.clientWidth / 90)), tickangle: 0 },
       yaxis: { ...axis, range: told.size ? [0, told.size / 1024] : undefined, rangemode: "tozero", ...this.#memoryTicks() },
       shapes: this.#shapes(),
     };
