@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from dashboard.access import console_page, signed_in
 from dashboard.policies import health as policy
@@ -281,14 +281,19 @@ def _processes(told: health.Processes) -> list[Part]:
     parts = [doors, Part(_("Worker and beat"), "calendar-time", batch, said, [(_("Last word"), age)])]
     if told.local is not None:
         down = [one for one in told.local if not one.alive]
-        said = _("All that `up` started on this machine run.")
+        said = _("Everything that “up” started on this machine runs.")
         if down:
-            said = _("Some of what `up` started on this machine do not run.")
+            said = _("Some of what “up” started on this machine does not run.")
         facts = [
             (
                 one.name,
                 (_("runs") if one.alive else _("is down"))
-                + (_(", ended %(n)s times lately") % {"n": one.failures} if one.failures else ""),
+                + (
+                    ngettext(", ended %(n)s time lately", ", ended %(n)s times lately", one.failures)
+                    % {"n": one.failures}
+                    if one.failures
+                    else ""
+                ),
             )
             for one in told.local
         ]

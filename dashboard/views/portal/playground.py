@@ -76,6 +76,7 @@ def _words(access: PortalAccess) -> dict[str, str | dict[str, str]]:
     if access.viewing is not None:
         refused = _("You are looking as %(name)s: nothing can be changed until you end it.") % {"name": access.user}
     return {
+        "none": _("Nothing was asked yet. Below each answer stands how fast it came and what it cost."),
         "you": _("You"),
         "system": _("System"),
         "thinking": _("Thinking"),

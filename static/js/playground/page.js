@@ -33,6 +33,7 @@ if (form) {
       this.title = head.appendChild(element("h2"));
       this.list = this.node.appendChild(element("ol", "turns"));
       this.list.tabIndex = 0; // it scrolls
+      this.list.dataset.none = words.none;
       this.told = this.node.appendChild(element("p", "sr"));
       this.told.setAttribute("role", "status");
       this.name();
