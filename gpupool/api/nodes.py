@@ -192,7 +192,7 @@ class NodeTokenView(IdempotentCreate, _NodeView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, node_id: UUID) -> Response:
-        """Revoke: the agent is refused; its engines keep serving."""
+        """Revoke: the agent is refused; its engines run on, and its node is silent from then on."""
         self.told(node_id)
         services.revoke_node_token(node_id, actor=self.actor)
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -71,7 +71,7 @@ def rotate_node_token(node_id: UUID, *, actor: Actor) -> NewNodeToken:
 
 @transaction.atomic
 def revoke_node_token(node_id: UUID, *, actor: Actor) -> Node:
-    """Refuse the agent from now on. Its engines keep serving; nothing new is placed. Raises Node.DoesNotExist."""
+    """Refuse the agent from now on. Its engines run on; nothing new is placed. Raises Node.DoesNotExist."""
     node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
     if node.token_revoked_at is None:
         node.token_revoked_at, node.session_id = timezone.now(), None

@@ -101,6 +101,18 @@ def test_a_new_token_is_shown_once_and_the_one_before_is_refused(operator: Clien
     assert AuditEvent.objects.get(action="node.token_rotated").actor_kind == "user"
 
 
+@pytest.mark.parametrize("deed", ["token", "token/revoke"])
+def test_who_takes_an_agent_away_is_told_which_of_its_engines_go_on_getting_requests(
+    operator: Client, settings: Settings, deed: str
+) -> None:
+    settings.GATEHOUSE = replace(settings.GATEHOUSE, node_unreachable_seconds=45.0)
+    node = services.create_node("gpu-01", actor=SYSTEM).node
+    asked = text_of(operator.get(f"/console/nodes/{node.pk}/{deed}/"))
+    assert "ngines run on" in asked
+    assert "for 45 s, only instances that are ready and that the controller reaches at their addresses" in asked
+    assert "replicas start elsewhere when that has lasted 45 s" in asked
+
+
 def test_a_revoked_token_is_refused_until_there_is_a_new_one(operator: Client) -> None:
     made = services.create_node("gpu-01", actor=SYSTEM)
     node = f"/console/nodes/{made.node.pk}/"

@@ -15,6 +15,7 @@ from dashboard.access import console_page
 from dashboard.forms import NodeForm
 from dashboard.refusals import tried
 from dashboard.sheets import leave, posted, sheet
+from dashboard.templatetags.gatehouse import duration_text
 from dashboard.views.console.nodes import find_node, frame_of, operator_of
 from gpupool import services
 from gpupool.models import Instance, InstanceState, Node
@@ -46,7 +47,7 @@ def rotate(request: HttpRequest, node_id: UUID) -> HttpResponse:
     actor, node = operator_of(request), _with_token(node_id)
     if request.method == "POST":
         return _told(request, services.rotate_node_token(node.pk, actor=actor), rotated=True)
-    return sheet(request, "console/_node_token.html", frame_of(node))
+    return sheet(request, "console/_node_token.html", _frame(node))
 
 
 @console_page
@@ -58,7 +59,7 @@ def revoke(request: HttpRequest, node_id: UUID) -> HttpResponse:
         services.revoke_node_token(node.pk, actor=actor)
         messages.success(request, _("The token of node %(node)s is revoked.") % {"node": node.name})
         return leave(request, "console-node", node.pk)
-    return sheet(request, "console/_node_revoke.html", frame_of(node))
+    return sheet(request, "console/_node_revoke.html", _frame(node))
 
 
 @console_page
@@ -88,6 +89,11 @@ def _with_token(node_id: UUID) -> Node:
     if node.simulated:
         raise Http404
     return node
+
+
+def _frame(node: Node) -> dict[str, object]:
+    """What a dialog is shown with that takes the node's agent away."""
+    return {**frame_of(node), "unheard_for": duration_text(settings.GATEHOUSE.node_unreachable_seconds)}
 
 
 def _told(request: HttpRequest, made: NewNodeToken, *, rotated: bool = False) -> HttpResponse:
