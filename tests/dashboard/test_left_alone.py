@@ -4,9 +4,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import pytest
-import redis
 from django.conf import settings
 from django.test import Client
 from django.utils import timezone
@@ -14,11 +12,12 @@ from django.utils import timezone
 from core.ids import uuid7
 from gateway.policies.breaker import AttemptOutcome
 from gateway.reads.breakers import read_breakers
-from gateway.relay.breaker_board import INDEX, BreakerBoard, LeftAlone, Word
+from gateway.relay.breaker_board import BreakerBoard, LeftAlone
 from gateway.relay.valkey import ValkeyClient
 from gpupool.models import Instance
 from tests.dashboard.people import pool
 from tests.dashboard.tenancy_rows import text_of
+from tests.gateway.breaker_words import tell, write
 from tests.gateway.relay.test_picker import Pool
 
 pytestmark = pytest.mark.django_db
@@ -31,15 +30,7 @@ def told(url: str, process: str, instance_id: UUID, **changes: Any) -> None:
     trial = changes.pop("trial_at", timezone.now() + timedelta(seconds=20))
     until = changes.pop("open_until", trial or timezone.now())
     why, tried = changes.pop("why", "refused"), None if trial is None else trial.timestamp()
-    one = LeftAlone(instance_id, since, why, tried, until.timestamp())
-    write(url, process, msgspec.json.encode(Word(process, [one], **changes)))
-
-
-def write(url: str, process: str, text: bytes) -> None:
-    index = settings.GATEHOUSE.valkey_prefix + INDEX
-    with redis.Redis.from_url(url) as client:
-        client.set(f"{index}:{process}", text, ex=60)
-        client.zadd(index, {process: 1, "gone": 2})
+    tell(url, process, LeftAlone(instance_id, since, why, tried, until.timestamp()), **changes)
 
 
 def lines(operator: Client) -> list[tuple[str, str, str]]:
@@ -128,7 +119,7 @@ def test_the_overview_tells_ready_instances_that_are_left_alone_for_a_while(oper
 def test_more_than_processes_name_are_said_with_their_number(operator: Client, valkey_url: str) -> None:
     made = pool()
     address = f"/console/instances/{made.instance.pk}/"
-    told(valkey_url, "relay a:1", made.instance.pk, more=37, more_asked=12)
+    told(valkey_url, "relay a:1", made.instance.pk, more=37, asked=12)
     text = text_of(operator.get(address))
     assert "more instances alone" not in text  # it is named by the only one that names not all
     ((_level, line, href),) = lines(operator)
@@ -165,7 +156,7 @@ async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str) -> None:
 def test_words_that_cannot_be_read_hide_no_others(valkey_url: str) -> None:
     one = UUID(int=3)
     told(valkey_url, "relay a:1", one)
-    for n, text in enumerate((b"no json", b'{"process": 7}', b'{"process":"x","left_alone":[{"since":"soon"}]}')):
+    for n, text in enumerate((None, b"no json", b'{"process": 7}', b'{"process":"x","left_alone":[{"since":"soon"}]}')):
         write(valkey_url, f"relay odd:{n}", text)
     told(valkey_url, "relay far:1", one, since=NOW, why="refused", trial_at=NOW)
     assert [found.process for found in read_breakers(one).left_alone] == ["relay a:1", "relay far:1"]

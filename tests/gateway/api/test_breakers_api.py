@@ -1,45 +1,39 @@
 """The control API of circuit breakers: what relays tell, what they do not name, and who may look."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import pytest
-import redis
-from django.conf import settings
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from gateway.api import breakers
 from gateway.policies.breaker import Opened
 from gateway.reads import breakers as reads
-from gateway.relay.breaker_board import INDEX, LeftAlone, Word
+from gateway.relay.breaker_board import LeftAlone
 from tests.dashboard.people import person
+from tests.gateway import breaker_words
 
 pytestmark = pytest.mark.django_db
 ADDRESS = "/api/breakers/"
 ONE, OTHER = UUID(int=1), UUID(int=2)
-NOW = datetime.now(tz=UTC).replace(microsecond=0)
+NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def tell(valkey_url: str) -> Iterator[Any]:
+def tell(valkey_url: str) -> Any:
     """Writes what a relay process leaves alone."""
-    index = settings.GATEHOUSE.valkey_prefix + INDEX
-    with redis.Redis.from_url(valkey_url) as client:
-
-        def write(process: str, *left_alone: LeftAlone, more: int = 0, told_at: int = 1) -> None:
-            client.set(f"{index}:{process}", msgspec.json.encode(Word(process, list(left_alone), more=more)), ex=60)
-            client.zadd(index, {process: told_at})
-
-        yield write
+    return partial(breaker_words.tell, valkey_url)
 
 
 @pytest.fixture
-def api() -> APIClient:
+def api(monkeypatch: pytest.MonkeyPatch) -> APIClient:
+    """It is NOW there, however long ago this file was read."""
+    monkeypatch.setattr(breakers, "timezone", SimpleNamespace(now=lambda: NOW))
     client = APIClient()
     client.force_authenticate(person("rita", platform_role="read_only"))
     return client
