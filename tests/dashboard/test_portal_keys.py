@@ -87,10 +87,14 @@ def test_key_says_whether_its_client_can_read_comments(
 def test_bad_form_names_the_field_and_makes_nothing(
     client: Client, acme: Tenant, form: dict[str, str], field: str
 ) -> None:
+    pool()
     log_in(client, "ada")
     response = client.post("/t/acme/keys/new/", form)
     assert response.status_code == 422
     assert field in response.context["form"].errors
+    text = response.content.decode()
+    assert f'id="id_{field}_error"' in text
+    assert re.search(rf'aria-describedby="[^"]*id_{field}_error', text)  # where the field has the focus, it is told
     assert not ApiKey.objects.exists()
 
 
