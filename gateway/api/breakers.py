@@ -52,7 +52,8 @@ class BreakersSerializer(serializers.Serializer[Any]):
         help_text="Open ones that are not in the list, of any instance: a process names 200, and the list has 1,000."
     )
     unread_processes = serializers.IntegerField(
-        help_text="Processes that may tell more and were not asked: the 200 that told last are."
+        help_text="Processes that may tell more: the 200 that told last are asked, and what one of another version "
+        "tells may not be understood."
     )
 
 

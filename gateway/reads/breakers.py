@@ -51,7 +51,7 @@ class Untold:
 class OpenBreakers:
     """What relays tell, the longest left alone first, and of whom the most is untold. `known`: whether it can be read.
 
-    `unread`: so many further processes may tell more.
+    `unread`: so many further processes may tell more: they were not asked, or their words are of another version.
     """
 
     left_alone: Sequence[LeftAlone] = ()
@@ -74,12 +74,13 @@ def read_breakers(instance_id: UUID | None = None) -> OpenBreakers:
             texts = client.mget([f"{index}:{name.decode()}" for name in names]) if names else []
     except (redis.RedisError, OSError):
         return OpenBreakers(known=False)
-    words = [word for text in texts if text is not None and (word := _word(text)) is not None]
+    told = [text for text in texts if text is not None]
+    words = [word for text in told if (word := _word(text)) is not None]
     found = [one for left_alone, _untold in words for one in left_alone if instance_id in (None, one.instance_id)]
     return OpenBreakers(
         sorted(found, key=lambda one: (one.since, one.process)),
         sorted((one for _named, one in words if one.count), key=lambda one: (-one.count, one.process)),
-        max(0, unread),
+        max(0, unread) + len(told) - len(words),
     )
 
 

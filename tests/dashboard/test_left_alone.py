@@ -153,10 +153,11 @@ async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str) -> None:
         await client.close()
 
 
-def test_words_that_cannot_be_read_hide_no_others(valkey_url: str) -> None:
+def test_words_that_cannot_be_read_are_counted_and_hide_no_others(valkey_url: str) -> None:
     one = UUID(int=3)
     told(valkey_url, "relay a:1", one)
     for n, text in enumerate((None, b"no json", b'{"process": 7}', b'{"process":"x","left_alone":[{"since":"soon"}]}')):
         write(valkey_url, f"relay odd:{n}", text)
     told(valkey_url, "relay far:1", one, since=NOW, why="refused", trial_at=NOW)
-    assert [found.process for found in read_breakers(one).left_alone] == ["relay a:1", "relay far:1"]
+    found = read_breakers(one)
+    assert ([one.process for one in found.left_alone], found.unread) == (["relay a:1", "relay far:1"], 3)
