@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
 from uuid import UUID
 
 from dashboard.live.base import Encoder, Viewer, tenant_of
@@ -10,11 +9,8 @@ from dashboard.live.encoders import JsonEncoder
 from dashboard.live.feeds.scopes import tenant_or_all
 from dashboard.reads.slo import read_board
 from gateway.models import Objective
-from gateway.reads.slo import Standing, list_objectives, read_standings, standings_key
+from gateway.reads.slo import Standing, as_of, list_objectives, read_standings, standings_key
 from tenants.policies.roles import Object
-
-_MOST_KEPT: Final = 100
-"""Scopes whose standings are remembered; of more, those that changed last."""
 
 
 class SloFeed:
@@ -27,7 +23,8 @@ class SloFeed:
     period_seconds: float = 5.0
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Hashable, Mapping[UUID, Standing]]] = {}
+        self._kept: dict[str, tuple[Hashable, Mapping[UUID, Standing]]] = {}  # by scope
+        self._kept_of: datetime | None = None
 
     def may_watch(self, viewer: Viewer, scope: str) -> bool:
         """Who may look at the objectives of the scope."""
@@ -63,16 +60,18 @@ class SloFeed:
         }
 
     def _standings(self, scope: str, objectives: Sequence[Objective], *, now: datetime) -> Mapping[UUID, Standing]:
-        """All but these is read anew each time: names, alerts, silences are few; tallies are thousands of rows."""
+        """All but these is read anew each time: names, alerts, silences are few; tallies are thousands of rows.
+
+        Kept until the minute ends: what nobody watches any more goes with it.
+        """
+        if self._kept_of != as_of(now):
+            self._kept, self._kept_of = {}, as_of(now)
         key = standings_key(objectives, now=now)
         kept = self._kept.get(scope)
         if kept is not None and kept[0] == key:
             return kept[1]
         found = read_standings(objectives, now=now, sparks=False)
-        self._kept.pop(scope, None)
         self._kept[scope] = (key, found)
-        while len(self._kept) > _MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
         return found
 
     def encoder(self) -> Encoder:

@@ -37,6 +37,11 @@ class Watched:
         rows: list[dict[str, Any]] = state["objectives"]
         return rows
 
+    @property
+    def remembers(self) -> set[str]:
+        """Scopes."""
+        return set(self._feed._kept)
+
     def one(self, scope: str = "", *, seconds: float = 0) -> dict[str, Any]:
         (row,) = self.read(scope, seconds=seconds)
         return row
@@ -131,14 +136,15 @@ def test_alerts_silences_and_the_objectives_own_changes_wait_for_no_count(
     assert watched.read() == []
 
 
-def test_scopes_are_remembered_apart_and_not_without_end(
-    watched: Watched, acme: Tenant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dashboard.live.feeds.slo._MOST_KEPT", 2)
-    other = tenant("other", olaf=TenantRole.OWNER)
-    ttft_objective(tenant=other, name="of the other", tenants_own=True)
-    ours, theirs = watched.one("tenant:acme"), watched.one("tenant:other")
-    assert (ours["attained"], theirs["attained"]) == (0.5, None)
-    for scope, taken in (("tenant:acme", QUIET + 1), ("tenant:other", QUIET + 1), ("", WHOLE)):
+def test_scopes_are_remembered_apart_and_until_the_minute_ends(watched: Watched, acme: Tenant) -> None:
+    others = [tenant(f"other-{n}", **{f"olaf{n}": TenantRole.OWNER}) for n in range(3)]
+    for one in others:
+        ttft_objective(tenant=one, name="of the other", tenants_own=True)
+    scopes = ["tenant:acme", *(f"tenant:{one.slug}" for one in others)]
+    assert [watched.one(scope)["attained"] for scope in scopes] == [0.5, None, None, None]
+    for scope in (*scopes, *scopes):
         watched.one(scope)
-        assert watched.queries == taken
+        assert watched.queries == QUIET + 1
+    assert watched.remembers == {"", *scopes}
+    watched.one("tenant:acme", seconds=55)
+    assert watched.remembers == {"tenant:acme"}  # nobody else watches
