@@ -114,6 +114,7 @@ SENTENCES: Final = (
     _("A node's name has letters, digits, dots, dashes and underscores, at most 120."),
     _("There is a node %(name)s already."),
     _("Node %(name)s is connected; stop its agent first."),
+    _("The token was changed or revoked meanwhile."),
     _("Say why: people will ask what this node is out of service for."),
     _("A reason has at most %(most)s characters."),
     _("Something is being done about this device: wait until it has ended."),

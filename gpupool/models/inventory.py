@@ -35,6 +35,11 @@ class Node(TimeOrderedModel):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def token_mark(self) -> str:
+        """Which token it has now: another one has another mark, and so has one that was revoked since."""
+        return self.token_last_four + ("-revoked" if self.token_revoked_at else "")
+
 
 class Device(TimeOrderedModel):
     """One device that instances can claim memory of. Null sizes are unknown, not zero."""

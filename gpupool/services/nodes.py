@@ -14,7 +14,7 @@ from core.epochs import Section, bump_epoch
 from gpupool.models import Node
 from gpupool.services.healing import disown_cordon
 from tenants.actor import Actor
-from tenants.services import InvalidInput, record_audit
+from tenants.services import Conflict, InvalidInput, record_audit
 
 TOKEN_PREFIX: Final = "gn-"  # noqa: S105  # a prefix, not a secret
 _TOKEN_BYTES: Final = 32
@@ -56,10 +56,22 @@ def create_node(name: str, *, simulated: bool = False, actor: Actor) -> NewNodeT
     return NewNodeToken(node, token)
 
 
-@transaction.atomic
-def rotate_node_token(node_id: UUID, *, actor: Actor) -> NewNodeToken:
-    """A new token; the old one is refused at the next message of its stream. Raises Node.DoesNotExist."""
+def _lock_with_token(node_id: UUID, seen: str | None) -> Node:
+    """The node, its row locked until the transaction ends. Raises Node.DoesNotExist, Conflict for another token."""
     node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
+    if seen is not None and seen != node.token_mark:
+        raise Conflict("The token was changed or revoked meanwhile.")
+    return node
+
+
+@transaction.atomic
+def rotate_node_token(node_id: UUID, *, actor: Actor, seen: str | None = None) -> NewNodeToken:
+    """A new token; the old one is refused at the next message of its stream.
+
+    `seen`: the mark (`Node.token_mark`) of the token that is meant; None for whichever it is. Raises
+    Node.DoesNotExist, and Conflict where it was changed or revoked since it was seen.
+    """
+    node = _lock_with_token(node_id, seen)
     token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     node.token_digest, node.token_last_four, node.token_revoked_at = _digest(token), token[-4:], None
     node.session_id = None  # ends the stream that the old token opened
@@ -70,9 +82,9 @@ def rotate_node_token(node_id: UUID, *, actor: Actor) -> NewNodeToken:
 
 
 @transaction.atomic
-def revoke_node_token(node_id: UUID, *, actor: Actor) -> Node:
-    """Refuse the agent from now on. Its engines run on; nothing new is placed. Raises Node.DoesNotExist."""
-    node = Node.objects.select_for_update(no_key=True).get(pk=node_id)
+def revoke_node_token(node_id: UUID, *, actor: Actor, seen: str | None = None) -> Node:
+    """Refuse the agent from now on. Its engines run on; nothing new is placed. `seen` as in `rotate_node_token`."""
+    node = _lock_with_token(node_id, seen)
     if node.token_revoked_at is None:
         node.token_revoked_at, node.session_id = timezone.now(), None
         node.save(update_fields=["token_revoked_at", "session_id"])

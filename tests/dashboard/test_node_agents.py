@@ -1,14 +1,16 @@
 """Nodes on the console: added, their agents let in and shut out by tokens told once, given up when they are gone."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from dashboard.views.console import node_agents
 from gpupool import services
 from gpupool.models import Instance, Lease, Node
 from gpupool.services import authenticate_node
@@ -25,6 +27,12 @@ HTMX = {"HX-Request": "true"}
 def token_in(text: str) -> str:
     (token,) = {found.group() for found in re.finditer(r"gn-[\w-]{40,}", text)}
     return token
+
+
+def seen_in(asked: str) -> dict[str, str]:
+    """What a dialog about a token posts: which one it showed."""
+    (mark,) = re.findall(r'name="seen" value="([^"]+)"', asked)
+    return {"seen": mark}
 
 
 def nowhere(browser: Client, token: str, node: Node) -> bool:
@@ -94,7 +102,7 @@ def test_a_new_token_is_shown_once_and_the_one_before_is_refused(operator: Clien
     asked = text_of(operator.get(address))
     assert f"The token that ends with {old.node.token_last_four} is refused from then on" in asked
     assert authenticate_node(old.token) is not None  # nothing happens by being asked
-    new = token_in(text_of(operator.post(address, headers=HTMX)))
+    new = token_in(text_of(operator.post(address, seen_in(asked), headers=HTMX)))
     assert (authenticate_node(old.token), authenticate_node(new)) == (None, old.node)
     assert Node.objects.get().session_id is None  # the stream that the old one opened ends
     assert nowhere(operator, new, old.node)
@@ -117,17 +125,51 @@ def test_a_revoked_token_is_refused_until_there_is_a_new_one(operator: Client) -
     made = services.create_node("gpu-01", actor=SYSTEM)
     node = f"/console/nodes/{made.node.pk}/"
     assert f'"{node}token/revoke/"' in operator.get(node).content.decode()
-    done = operator.post(f"{node}token/revoke/", headers=HTMX)
+    asked = text_of(operator.get(f"{node}token/revoke/"))
+    assert f"The token that ends with {made.node.token_last_four} is refused from then on" in asked
+    done = operator.post(f"{node}token/revoke/", seen_in(asked), headers=HTMX)
     assert (done.status_code, done.headers.get("HX-Redirect")) == (HTTPStatus.OK, node)
     assert authenticate_node(made.token) is None
     page = operator.get(node).content.decode()
     assert "its agent is refused" in page
     assert f'"{node}token/revoke/"' not in page
-    assert "The revoked one stays refused." in text_of(operator.get(f"{node}token/"))
-    token = token_in(text_of(operator.post(f"{node}token/")))
+    asked = text_of(operator.get(f"{node}token/"))
+    assert "The revoked one stays refused." in asked
+    token = token_in(text_of(operator.post(f"{node}token/", seen_in(asked))))
     assert authenticate_node(token) == made.node
     actions = AuditEvent.objects.filter(action__startswith="node.token").order_by("pk").values_list("action", flat=True)
     assert [*actions] == ["node.token_revoked", "node.token_rotated"]
+
+
+@pytest.mark.parametrize("deed", ["token", "token/revoke"])
+@pytest.mark.parametrize("meanwhile", [services.rotate_node_token, services.revoke_node_token])
+@pytest.mark.parametrize("when", ["before it is posted", "while it is posted"])
+def test_nothing_is_done_to_a_token_that_is_not_the_one_that_was_shown(
+    operator: Client, monkeypatch: pytest.MonkeyPatch, deed: str, meanwhile: Callable[..., object], when: str
+) -> None:
+    node = services.create_node("gpu-01", actor=SYSTEM).node
+    address = f"/console/nodes/{node.pk}/{deed}/"
+    asked = seen_in(text_of(operator.get(address)))
+    if when == "while it is posted":
+        found = node_agents.find_node
+
+        def find(node_id: UUID) -> Node:
+            read = found(node_id)
+            if not AuditEvent.objects.filter(action__startswith="node.token").exists():
+                meanwhile(node_id, actor=SYSTEM)
+            return read
+
+        monkeypatch.setattr(node_agents, "find_node", find)
+    else:
+        meanwhile(node.pk, actor=SYSTEM)
+    refused = operator.post(address, asked, headers=HTMX)
+    (other,) = Node.objects.all()
+    assert refused.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "The token was changed or revoked meanwhile." in text_of(refused)
+    assert seen_in(text_of(refused)) == {"seen": other.token_mark} != asked  # asked about anew
+    assert AuditEvent.objects.filter(action__startswith="node.token").count() == 1
+    assert operator.post(address, headers=HTMX).status_code == HTTPStatus.UNPROCESSABLE_ENTITY  # which one, is not said
+    assert Node.objects.get().token_mark == other.token_mark
 
 
 def test_a_silent_node_is_declared_lost_after_it_was_said_what_is_freed(operator: Client) -> None:

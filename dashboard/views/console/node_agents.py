@@ -45,9 +45,15 @@ def create(request: HttpRequest) -> HttpResponse:
 def rotate(request: HttpRequest, node_id: UUID) -> HttpResponse:
     """Asks first; then the answer is the only place where the new token is."""
     actor, node = operator_of(request), _with_token(node_id)
+    form = forms.Form(posted(request))  # asks for nothing; it says what the service refuses
+    status = 200
     if request.method == "POST":
-        return _told(request, services.rotate_node_token(node.pk, actor=actor), rotated=True)
-    return sheet(request, "console/_node_token.html", _frame(node))
+        seen = request.POST.get("seen", "")
+        made = tried(form, lambda: services.rotate_node_token(node.pk, seen=seen, actor=actor))
+        if made is not None:
+            return _told(request, made, rotated=True)
+        status, node = 422, _with_token(node_id)  # what is so now, to be asked about anew
+    return sheet(request, "console/_node_token.html", {**_frame(node), "form": form}, status=status)
 
 
 @console_page
@@ -55,11 +61,15 @@ def rotate(request: HttpRequest, node_id: UUID) -> HttpResponse:
 def revoke(request: HttpRequest, node_id: UUID) -> HttpResponse:
     """Asks first; then the agent is refused."""
     actor, node = operator_of(request), _with_token(node_id)
+    form = forms.Form(posted(request))
+    status = 200
     if request.method == "POST":
-        services.revoke_node_token(node.pk, actor=actor)
-        messages.success(request, _("The token of node %(node)s is revoked.") % {"node": node.name})
-        return leave(request, "console-node", node.pk)
-    return sheet(request, "console/_node_revoke.html", _frame(node))
+        seen = request.POST.get("seen", "")
+        if tried(form, lambda: services.revoke_node_token(node.pk, seen=seen, actor=actor)) is not None:
+            messages.success(request, _("The token of node %(node)s is revoked.") % {"node": node.name})
+            return leave(request, "console-node", node.pk)
+        status, node = 422, _with_token(node_id)
+    return sheet(request, "console/_node_revoke.html", {**_frame(node), "form": form}, status=status)
 
 
 @console_page
