@@ -34,7 +34,8 @@ function show(frame) {
       }
       const bar = root.querySelector("[data-bar]");
       if (bar) {
-        bar.value = one.share ?? 0;
+        if (one.share === null) bar.removeAttribute("value"); // unknown is not nothing
+        else bar.value = one.share;
         bar.classList.remove(...TONES);
         if (one.tone) bar.classList.add(one.tone);
       }

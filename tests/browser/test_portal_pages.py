@@ -130,6 +130,8 @@ def test_money_has_its_unit_and_times_come_back_once_counters_can_be_read_again(
     money, at_once = (page.locator(f'tr[data-metric="{metric}"]') for metric in ("money", "concurrency"))
     assert money.locator("[data-used]").inner_text() == "unknown"
     assert money.locator("[data-reset]").inner_text() == "–"
+    page.locator('[data-limits-state][data-value="live"]').wait_for()
+    assert money.locator("progress:not([value])").count() == 1  # unknown, and not none of it
     standing = Standing(used=1_234_500_000, reserved=0, remaining=0, reset_seconds=7200)
     found |= dict.fromkeys(Limit.objects.values_list("pk", flat=True), standing)
     money.locator("[data-used]").get_by_text("1,234.50 USD", exact=True).wait_for()
