@@ -214,10 +214,20 @@ def read_standings(objectives: Sequence[Objective], *, now: datetime, sparks: bo
 def standings_key(objectives: Sequence[Objective], *, now: datetime) -> Hashable:
     """While it stays the same, `read_standings` has nothing new to tell of them.
 
-    Whatever is counted for an objective is written together with its `tallied_at`. Of objectives that were read before
-    the standings: so what is counted in between is read once more, and not missed.
+    Whatever is counted for an objective, or forgotten, is written together with its `tallied_at`; erasure alone deletes
+    tallies first, and their objectives soon after. Of objectives that were read before the standings: so what is
+    counted in between is read once more, and not missed. But see `counted_between`.
     """
     return as_of(now), tuple((one.pk, one.tallied_at, one.target, one.window_days) for one in objectives)
+
+
+def counted_between(objectives: Sequence[Objective], standings: Mapping[UUID, Standing]) -> bool:
+    """Whether one was counted first after it had been read, and before its standing was.
+
+    Its key was that of nothing counted, and would be so again where it is changed before the next look.
+    """
+    new = [standings[one.pk] for one in objectives if one.tallied_at is None]
+    return any(one.window.total or any(counted.total for counted in one.counts.values()) for one in new)
 
 
 def window_start(objective: Objective, end: datetime) -> datetime:

@@ -9,7 +9,7 @@ from dashboard.live.encoders import JsonEncoder
 from dashboard.live.feeds.scopes import tenant_or_all
 from dashboard.reads.slo import read_board
 from gateway.models import Objective
-from gateway.reads.slo import Standing, as_of, list_objectives, read_standings, standings_key
+from gateway.reads.slo import Standing, as_of, counted_between, list_objectives, read_standings, standings_key
 from tenants.policies.roles import Object
 
 
@@ -71,7 +71,8 @@ class SloFeed:
         if kept is not None and kept[0] == key:
             return kept[1]
         found = read_standings(objectives, now=now, sparks=False)
-        self._kept[scope] = (key, found)
+        if not counted_between(objectives, found):
+            self._kept[scope] = (key, found)
         return found
 
     def encoder(self) -> Encoder:

@@ -103,6 +103,25 @@ def test_what_is_counted_while_a_round_reads_is_in_the_next(
     assert watched.one(seconds=5)["attained"] > 0.5
 
 
+def test_what_is_counted_first_while_a_round_reads_is_gone_with_the_next_change(
+    acme: Tenant, objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched()
+    change_objective(objective.pk, actor=SYSTEM, now=LOOK, threshold_seconds=1.5)  # counted anew at the next look
+
+    def after_a_look(*args: Any, **told: Any) -> Any:
+        evaluate_objectives(now=LOOK + timedelta(seconds=1))
+        return read_standings(*args, **told)
+
+    monkeypatch.setattr("dashboard.live.feeds.slo.read_standings", after_a_look)
+    assert watched.one()["attained"] is not None
+    monkeypatch.undo()
+    change_objective(objective.pk, actor=SYSTEM, now=LOOK, threshold_seconds=2.0)
+    assert watched.one(seconds=5)["attained"] is None
+    assert watched.one(seconds=10)["attained"] is None
+    assert watched.queries == QUIET
+
+
 def test_alerts_silences_and_the_objectives_own_changes_wait_for_no_count(
     watched: Watched, objective: Objective
 ) -> None:
