@@ -1,4 +1,5 @@
-// Puts figures into what the server rendered: [data-f="name:format"], [data-show="name"], [data-meter="part/whole"].
+// Puts figures into what the server rendered: [data-f="name:format"], [data-show="name"] (or "name=value", shown while
+// it is that), [data-meter="part/whole"].
 // A text of format `why` comes in each language that says it otherwise, under its name and `_in`.
 import { age, formats } from "./format.js";
 import { words } from "./words.js";
@@ -39,7 +40,9 @@ export function fillSlots(scope, values) {
     } else setText(slot, formats[format](value));
   }
   for (const mark of scope.querySelectorAll("[data-show]")) {
-    if (values[mark.dataset.show] !== undefined) mark.hidden = !values[mark.dataset.show];
+    const [name, wanted] = mark.dataset.show.split("=");
+    const value = values[name];
+    if (value !== undefined) mark.hidden = wanted === undefined ? !value : value !== wanted;
   }
   for (const meter of scope.querySelectorAll("[data-meter]")) {
     const [part, whole] = meter.dataset.meter.split("/");
