@@ -269,12 +269,11 @@ def read_board(
     objectives: Sequence[Objective],
     *,
     now: datetime,
-    sparks: bool = True,
     standings: Mapping[UUID, Standing] | None = None,
 ) -> Board:
-    """Five queries; four without `sparks`, two where `standings` are known. Worst first."""
+    """Five queries; two where `standings` are known. Worst first."""
     if standings is None:
-        standings = slo.read_standings(objectives, now=now, sparks=sparks)
+        standings = slo.read_standings(objectives, now=now)
     alerts = slo.open_alerts(objectives)
     silences = list(Silence.objects.filter(starts_at__lte=now, ends_at__gt=now))
     rows = [Row(one, standings[one.pk], alerts.get(one.pk, []), is_silenced(one, silences)) for one in objectives]
