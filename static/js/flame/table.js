@@ -11,6 +11,7 @@ export class TreeTable {
     this.details = details;
     this.body = details.querySelector("tbody");
     this.told = details.querySelector("[data-told]");
+    this.rows = details.querySelector('[role="region"]');
     this.page = 0;
     this.tree = null;
     details.addEventListener("toggle", () => this.#fill());
@@ -61,7 +62,8 @@ export class TreeTable {
     const held = [back, on].find((button) => button === document.activeElement);
     back.disabled = this.page === 0;
     on.disabled = this.page >= pages - 1;
-    if (held?.disabled) (held === back ? on : back).focus(); // the keyboard stays at the pages
+    // The keyboard stays at the pages, or with the rows where all are on one.
+    if (held?.disabled) [back, on, this.rows].find((place) => !place.disabled).focus();
   }
 
   #row() {
