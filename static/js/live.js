@@ -235,7 +235,8 @@ function tick() {
   }
 }
 
-// `at` is seconds since the epoch, null where nothing has come yet; the reason is put behind the pill.
+// `at` is seconds since the epoch, null where nothing has come yet. The reason is put behind the pill, in a place that is
+// there before: so it is read out for sure.
 export function showState(pill, state, at = null, why = "") {
   pill.className = `pill ${TONES[state]}`;
   pill.dataset.value = state;
@@ -243,13 +244,12 @@ export function showState(pill, state, at = null, why = "") {
   put(pill, old ? `${words[state]} · ${asOf(at)}` : words[state]);
   let reason = pill.nextElementSibling;
   if (!reason?.matches("[data-live-why]")) {
-    if (!why) return;
     reason = document.createElement("span");
     reason.dataset.liveWhy = "";
-    reason.className = "note";
     reason.setAttribute("role", "status");
     pill.after(reason);
   }
+  reason.className = why ? "note" : "sr";
   put(reason, why);
 }
 

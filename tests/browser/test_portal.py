@@ -174,7 +174,8 @@ def test_what_a_page_asks_for_by_itself_fails_once_and_a_press_each_time(open_pa
     page = open_page(refusals=True)
     page.add_init_script("window.setInterval = () => 0;")  # it asks when it is told to
     log_in(page, "ada", then="/t/acme/")
-    mark, toast = page.locator("[data-stale-mark]"), page.locator(".gh-toast")
+    mark, toast = page.locator(".head [data-stale-mark][role=status]"), page.locator(".gh-toast")
+    assert mark.inner_text() == ""  # there before anything is said
 
     def told(of: str) -> bool:
         """Whether a toast tells of it; the next one is another."""
@@ -192,7 +193,7 @@ def test_what_a_page_asks_for_by_itself_fails_once_and_a_press_each_time(open_pa
     assert mark.inner_text() == "Reconnecting"  # said as long as it lasts
     page.unroute("**/t/acme/first/")
     assert not told(ask)
-    assert mark.count() == 0
+    assert mark.inner_text() == ""
     page.route("**/t/acme/first/", lambda route: route.fulfill(status=404))
     assert [told(ask), told(ask)] == [True, False]
     page.unroute("**/t/acme/first/")
