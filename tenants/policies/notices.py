@@ -69,6 +69,9 @@ PLATFORM_KINDS: Final = frozenset(
 )
 """What the platform itself is told of: its own limits, webhooks and objectives, and requests for more."""
 
+TENANT_KINDS: Final = frozenset(kind for kind in NoticeKind if not AUDIENCES[kind].platform_roles) - {NoticeKind.TEST}
+"""What a tenant is told of. A test is of either, and nobody chooses it."""
+
 _PLATFORM: Final = frozenset({SUPERUSER, OPERATOR})
 
 

@@ -38,7 +38,7 @@ _CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
     NoticeKind.OBJECTIVE_RECOVERED: ("console-slo-objective", "objective"),
     NoticeKind.REQUEST_OPENED: ("console-approval", "request"),
 }
-"""The page by its name, and what of the payload it is the page of."""
+"""The page by its name, and what of the payload it is the page of: of all PLATFORM_KINDS, and above of TENANT_KINDS."""
 
 logger = structlog.get_logger(__name__)
 

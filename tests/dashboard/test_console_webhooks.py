@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tenants.models import AuditEvent, Channel, Delivery, Notice, TenantRole, User, Webhook
-from tenants.policies.notices import NoticeKind
+from tenants.policies.notices import PLATFORM_KINDS, NoticeKind
 from tenants.services.webhooks import disable_failing_webhook
 from tests.dashboard.people import person, tenant
 from tests.dashboard.tenancy_rows import rows_of, text_of
@@ -69,10 +69,7 @@ def test_what_cannot_be_posted_to_is_said_in_the_form(operator: Client) -> None:
 
 def test_the_form_offers_what_the_platform_is_told_of_and_nothing_else(operator: Client) -> None:
     offered = set(re.findall(r'name="events" value="(\w+)"', text_of(operator.get(NEW))))
-    assert offered == {
-        "budget_share", "budget_refusing", "budget_forecast", "boost_ending", "webhook_disabled", "objective_burning",
-        "objective_recovered", "request_opened",
-    }  # fmt: skip
+    assert offered == PLATFORM_KINDS
     assert operator.post(NEW, {"url": "https://8.8.8.8/x", "events": ["key_expiring"]}).status_code == 422
 
 
