@@ -14,20 +14,31 @@ for (const dates of document.querySelectorAll("form.dates")) {
 }
 
 // Arrows and letters change a list that is shut at each press. Whoever walks through it so goes on by Enter, or by the
-// form's button: the first press would else lead away.
-let walked = false;
+// form's button: the first press would else lead away. Where a press opens the list instead, as on macOS, what is chosen
+// there comes later than the press, and leads on.
+const LIST = "[data-autosubmit]";
+const walked = new WeakSet(); // lists that a press has changed
+let pressed = null; // the list of the press under way: what it changes comes before anything else can
 
-document.addEventListener("pointerdown", () => (walked = false));
+document.addEventListener("pointerdown", ({ target }) => walked.delete(target));
+function press({ target, key }) {
+  if (!target.matches?.(LIST) || !/^(Arrow|Page|Home$|End$|.$)/u.test(key)) return;
+  pressed = target;
+  setTimeout(() => (pressed = null));
+}
+document.addEventListener("keypress", press); // letters
 document.addEventListener("keydown", (event) => {
-  if (!event.target.matches?.("[data-autosubmit]")) return;
-  if (event.key === "Enter" && walked) {
+  const { target, key, altKey } = event;
+  if (key === "Enter" && walked.has(target)) {
     event.preventDefault();
-    event.target.form.requestSubmit();
-  } else if (["Enter", " ", "F4"].includes(event.key) || event.altKey) walked = false; // these open it
-  else if (/^(Arrow|Page|Home$|End$|.$)/u.test(event.key)) walked = true;
+    target.form.requestSubmit();
+  } else if (["Enter", " ", "F4"].includes(key) || altKey) walked.delete(target); // these open it
+  else press(event);
 });
-document.addEventListener("change", (event) => {
-  if (event.target.matches?.("[data-autosubmit]") && !walked) event.target.form.requestSubmit();
+document.addEventListener("change", ({ target }) => {
+  if (!target.matches?.(LIST)) return;
+  if (target === pressed) walked.add(target);
+  else target.form.requestSubmit();
 });
 
 // Of a form that came back.
