@@ -26,7 +26,7 @@ from dashboard.tables.table import Filtered
 from tenants.actor import Actor, user_actor
 from tenants.models import User, Webhook
 from tenants.policies.deliveries import DeliveryState
-from tenants.policies.notices import PLATFORM_KINDS, NoticeKind
+from tenants.policies.notices import PLATFORM_KINDS, TENANT_KINDS
 from tenants.policies.roles import Action
 from tenants.reads.notices import get_webhook, list_deliveries, list_webhooks
 from tenants.services import Conflict, InvalidInput
@@ -64,7 +64,6 @@ _STATES: Final = {
     DeliveryState.DELIVERED: gettext_lazy("Delivered"),
     DeliveryState.FAILED: gettext_lazy("Failed"),
 }
-_TENANTS_KINDS: Final = frozenset(NoticeKind) - {NoticeKind.TEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ def one_page(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpResp
 def create(request: HttpRequest, keeper: Keeper) -> HttpResponse:
     """The form, and the answer with the secret."""
     actor = keeper.require(Action.CREATE)
-    form = WebhookForm(posted(request), kinds=_TENANTS_KINDS if keeper.side.portal else PLATFORM_KINDS)
+    form = WebhookForm(posted(request), kinds=TENANT_KINDS if keeper.side.portal else PLATFORM_KINDS)
     status = 200
     if request.method == "POST":
         if form.is_valid():

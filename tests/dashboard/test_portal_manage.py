@@ -12,9 +12,11 @@ from gpupool.models import Instance, Lease, Model, ModelVersion, Node, Reservati
 from tenants import services
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent, Delivery, Tenant, TenantRole, User, Webhook
+from tenants.policies.notices import TENANT_KINDS, NoticeKind
 from tenants.policies.pricing import PriceTag
 from tenants.services.limits import create_limit
 from tenants.services.prices import set_price
+from tenants.services.webhooks import create_webhook
 from tests.dashboard.people import pool, tenant
 from tests.dashboard.portal_rows import MILLION, busy
 
@@ -69,6 +71,22 @@ def test_a_webhooks_secret_is_in_one_answer_and_a_new_one_in_another(client: Cli
     for url in ("http://127.0.0.1/x", "https://10.0.0.1/x", "file:///etc/passwd", "x"):
         assert client.post("/t/acme/settings/webhooks/new/", {"url": url}).status_code == 422, url
     assert Webhook.objects.count() == 1
+
+
+def test_a_webhook_is_offered_what_tenants_are_told_of_and_one_that_chose_more_goes_on(
+    client: Client, acme: Tenant
+) -> None:
+    kinds = [NoticeKind.REQUEST_OPENED.value, NoticeKind.GRANT_ENDING.value]  # the first one is told to the platform
+    before = create_webhook(acme, url="https://8.8.8.8/x", events=kinds, actor=SYSTEM).webhook
+    page = "/t/acme/settings/webhooks/new/"
+    offered = set(re.findall(r'name="events" value="(\w+)"', client.get(page).content.decode()))
+    assert offered == TENANT_KINDS
+    assert NoticeKind.REQUEST_OPENED not in offered
+    assert client.post(page, {"url": "https://8.8.8.8/y", "events": kinds[:1]}).status_code == 422
+    assert "request_opened" in client.get(f"/t/acme/settings/webhooks/{before.pk}/").content.decode()
+    client.post(f"/t/acme/settings/webhooks/{before.pk}/switch/off/")
+    assert client.post(f"/t/acme/settings/webhooks/{before.pk}/switch/on/").status_code == 302
+    assert (Webhook.objects.get().enabled, Webhook.objects.get().events) == (True, sorted(kinds))
 
 
 def test_a_test_is_sent_once_at_a_time_and_switching_off_ends_it(client: Client, acme: Tenant) -> None:
