@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.conf import settings
@@ -188,8 +189,11 @@ def _check(url: str, client: OutboundClient | None) -> str:
 
 
 def host_of(url: str) -> str:
-    """What may be told of an address everywhere: the rest may have a token in it."""
-    return url.partition("://")[2].partition("/")[0].partition("?")[0]
+    """What may be told of an address everywhere, its host and port: the rest may have a token in it."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""  # brackets that hold no address
 
 
 def _events(events: Sequence[str]) -> list[str]:

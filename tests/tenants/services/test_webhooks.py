@@ -373,6 +373,21 @@ def test_addresses_are_not_in_the_audit_log(receiver: Receiver) -> None:
 
 @pytest.mark.usefixtures("inside")
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://hook.example:8443/T0KEN?key=T0KEN#T0KEN", "hook.example:8443"),
+        ("https://hook.example#T0KEN", "hook.example"),
+        ("https://hook.example?T0KEN", "hook.example"),
+        ("https://name:T0KEN@hook.example/", "hook.example"),
+        ("https://[2001:db8::1]:8443#T0KEN", "[2001:db8::1]:8443"),
+        ("https://[T0KEN/", ""),
+    ],
+)
+def test_of_an_address_its_host_alone_is_told(url: str, host: str) -> None:
+    assert webhooks.host_of(url) == host
+
+
 def test_two_senders_at_once_send_each_delivery_once(receiver: Receiver) -> None:
     tenant = make_tenant()
     for number in range(10):
