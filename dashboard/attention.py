@@ -184,8 +184,8 @@ def _sentence(finding: Finding) -> str:
             )
             if finding.more:
                 text += " " + ngettext(
-                    "One process leaves %(more)s more instance alone, which it does not name.",
-                    "One process leaves %(more)s more instances alone, which it does not name.",
+                    "At least %(more)s more instance is left alone, which no process names.",
+                    "At least %(more)s more instances are left alone, which no process names.",
                     finding.more,
                 )
         case Kind.DEVICE_FAILED:

@@ -91,7 +91,7 @@ _ORDER: Final[Mapping[Kind, int]] = {kind: place for place, kind in enumerate(Ki
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """`names`: some of what is concerned, `count`: how much in all. `seconds`: how old or late it is, where it counts.
-    `more`: at least so many further ones of which it is not known whether they are.
+    `more`: at least so many further ones whose names nobody tells.
 
     `page`: whether it is one to be woken for, of an alert and of requests that fail. `target` is what a link to the one
     thing concerned needs (a slug, an id); "" where it is several.

@@ -19,7 +19,8 @@ from dashboard.policies.health import PartState
 from dashboard.reads import health
 from dashboard.reads.models import allowing_patterns, takes_requests
 from gateway.models import ObjectiveAlert, Silence
-from gateway.reads.breakers import read_breakers
+from gateway.reads.breakers import OpenBreakers, read_breakers
+from gateway.relay.breaker_board import LASTING_SECONDS
 from gateway.relay.limiting.layout import READY
 from gateway.services.objective_alerts import is_silenced
 from gpupool.engines.registry import broken_plugins
@@ -55,7 +56,7 @@ FAILING_SPAN: Final = timedelta(minutes=5)
 _PLACED_WITHIN: Final = timedelta(minutes=1)
 """What has had no place for longer does not get one by itself soon."""
 
-_LEFT_ALONE: Final = timedelta(seconds=15)
+_LEFT_ALONE: Final = timedelta(seconds=LASTING_SECONDS)
 _LONGEST_LOAD: Final = timedelta(minutes=15)
 _COMING: Final = (InstanceState.PLACING, InstanceState.STAGING, InstanceState.LOADING, InstanceState.WARMING)
 
@@ -224,9 +225,18 @@ def _breakers(now: datetime) -> Iterable[Finding]:
     found = list(rows.values_list("pk", "version__model__name")[:_MOST_ROWS]) if those else []
     count = len(found) if len(found) < _MOST_ROWS else rows.count()
     names = list(dict.fromkeys(model for _pk, model in found))
-    more = max((one.asked for one in told.untold), default=0)  # processes may well leave the same ones alone
+    more = _named_by_nobody(told)
     target = "" if more else _only([pk for pk, _model in found])
     yield Finding(kind=Kind.BREAKER_OPEN, count=count, more=more, names=names[:NAMED], target=target)
+
+
+def _named_by_nobody(told: OpenBreakers) -> int:
+    """At least so many are left alone and not named: those of one process that others may name are left out."""
+    named: dict[str, set[UUID]] = {}
+    for one in told.left_alone:
+        named.setdefault(one.process, set()).add(one.instance_id)
+    of_all = set().union(*named.values())
+    return max([0, *(one.asked - len(of_all - named.get(one.process, set())) for one in told.untold)])
 
 
 def _engines() -> Iterable[Finding]:

@@ -40,7 +40,9 @@ class LeftAlone:
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """How many more one process leaves alone than it tells one by one; `asked`: of those that requests go on trying."""
+    """How many more one process leaves alone than it tells one by one; `asked`: of those that requests go on trying,
+    and that have been left alone for LASTING_SECONDS.
+    """
 
     process: str
     count: int

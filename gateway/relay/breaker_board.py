@@ -34,6 +34,9 @@ MOST_TOLD: Final = 200
 UNASKED_SECONDS: Final = 15.0
 """Whoever has been open for so much longer than its time has had no request that could be its trial."""
 
+LASTING_SECONDS: Final = 15.0
+"""Who is left alone for less may just be restarting."""
+
 _FORGET_SECONDS: Final = 3600
 _CALL_DEADLINE_SECONDS: Final = 1.0
 
@@ -54,7 +57,7 @@ class Word(msgspec.Struct, frozen=True):
     process: str  # door, host and process id
     left_alone: list[LeftAlone]
     more: int = 0  # further ones that it leaves alone
-    more_asked: int = 0  # so many of those are tried still, or would be
+    more_asked: int = 0  # of those, so many that have been left alone for LASTING_SECONDS, and are tried still
 
 
 class BreakerBoard:
@@ -126,17 +129,19 @@ class BreakerBoard:
         self._since = {key: self._since.get(key, one.opened_at + self._ahead) for key, one in breakers.items()}
         lonely = self._balancer.lonely()
         told = [self._left_alone(key, one, lonely=key in lonely) for key, one in breakers.items()]
-        asked = len(told)
+        lasting = 0
         if len(told) > MOST_TOLD:
-            lately = self._clock.monotonic() + self._ahead - UNASKED_SECONDS
+            now = self._clock.monotonic() + self._ahead
+            lately = now - UNASKED_SECONDS
             unasked = {one.instance_id for one in told if one.trial_at is not None and one.open_until <= lately}
             told.sort(key=lambda one: (one.instance_id in unasked, one.since))
-            asked -= len(unasked)
+            begun = now - LASTING_SECONDS
+            lasting = sum(one.since < begun and one.instance_id not in unasked for one in told)
         return Word(
             self._process,
             sorted(told[:MOST_TOLD], key=lambda one: one.since),
             more=max(0, len(told) - MOST_TOLD),
-            more_asked=max(0, asked - MOST_TOLD),
+            more_asked=max(0, lasting - MOST_TOLD),
         )
 
     def _left_alone(self, instance_id: UUID, breaker: Breaker, *, lonely: bool) -> LeftAlone:

@@ -7,7 +7,15 @@ import msgspec
 import pytest
 
 from gateway.policies.breaker import FAILURES_TO_OPEN, LONELY_SECONDS, OPEN_SECONDS, AttemptOutcome, Opened
-from gateway.relay.breaker_board import LAPSE_SECONDS, MOST_TOLD, RENEW_SECONDS, BreakerBoard, LeftAlone, Word
+from gateway.relay.breaker_board import (
+    LAPSE_SECONDS,
+    LASTING_SECONDS,
+    MOST_TOLD,
+    RENEW_SECONDS,
+    BreakerBoard,
+    LeftAlone,
+    Word,
+)
 from gateway.relay.plan import Api, Endpoint
 from gateway.relay.valkey import ValkeyClient, ValkeyRefused
 from tests.gateway.relay.test_picker import MODEL, NONE, Pool
@@ -131,7 +139,10 @@ async def test_where_too_many_are_left_alone_those_that_nobody_asks_for_are_not_
         told.fail(told.pool.add(), AttemptOutcome.REFUSED_CONNECTION)
     await told.board.tell()
     whole = told.valkey.whole_word()
-    assert (len(whole.left_alone), whole.more, whole.more_asked) == (MOST_TOLD, MOST_TOLD + 2, 3)
+    assert (len(whole.left_alone), whole.more, whole.more_asked) == (MOST_TOLD, MOST_TOLD + 2, 0)
+    told.clock.advance(LASTING_SECONDS + 1)  # it was no restart
+    await told.board.tell()
+    assert told.valkey.whole_word().more_asked == 3
 
 
 async def test_what_is_no_news_is_renewed_before_it_lapses_and_no_oftener(told: _Told) -> None:
