@@ -136,6 +136,9 @@ def test_more_than_processes_name_are_said_with_their_number(operator: Client, v
     assert "And so has 1 more process." in text
     told(valkey_url, "relay a:1", made.instance.pk, more=30)  # that nobody asks for
     assert "no process names" not in lines(operator)[0][1]
+    made.instance.state = "loading"
+    made.instance.save()
+    assert "more instances alone" not in text_of(operator.get(address))  # it is none that requests were sent to
 
 
 async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str) -> None:

@@ -176,6 +176,7 @@ def _context(request: HttpRequest, instance_id: UUID) -> dict[str, object]:
     may_operate = signed_in(request).may_operate
     told = OpenBreakers() if one.state == InstanceState.STOPPED else read_breakers(one.pk)
     named = {breaker.process for breaker in told.left_alone}
+    untold = told.untold if one.state == InstanceState.READY else []  # no other is sent requests
     now: datetime = timezone.now()
     return {
         "found": found,
@@ -184,7 +185,7 @@ def _context(request: HttpRequest, instance_id: UUID) -> dict[str, object]:
         "may_operate": may_operate,
         "left_alone": [one for one in told.left_alone if not one.is_unasked(now)],
         "unasked": [one for one in told.left_alone if one.is_unasked(now)],
-        "untold": [one for one in told.untold if one.process not in named],
+        "untold": [one for one in untold if one.process not in named],
         **_head(now),
     }
 
