@@ -34,6 +34,7 @@ from tenants.services.webhooks import (
     change_webhook,
     create_webhook,
     delete_webhook,
+    host_of,
     rotate_webhook_secret,
     send_test_notice,
 )
@@ -101,7 +102,16 @@ class Hook:
     """A webhook with the addresses of its page and of what is done to it."""
 
     webhook: Webhook
-    side: Side
+    keeper: Keeper
+
+    @property
+    def side(self) -> Side:
+        return self.keeper.side
+
+    @property
+    def shown(self) -> str:
+        """Where notices are posted; its host alone for those who only look, since the rest may hold a secret."""
+        return self.webhook.url if self.keeper.may(Action.CHANGE) else host_of(self.webhook.url)
 
     @property
     def url(self) -> str:
@@ -136,7 +146,7 @@ def card_context(keeper: Keeper) -> dict[str, Any]:
         "keeper": keeper,
         "may_see_webhooks": may_see,
         "may_make_webhooks": keeper.may(Action.CREATE),
-        "webhooks": [Hook(webhook, keeper.side) for webhook in webhooks],
+        "webhooks": [Hook(webhook, keeper) for webhook in webhooks],
     }
 
 
@@ -159,7 +169,7 @@ def one_page(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpResp
         {
             "keeper": keeper,
             "webhook": webhook,
-            "hook": Hook(webhook, keeper.side),
+            "hook": Hook(webhook, keeper),
             "page": read_page(table, request, rows),
             "filtered": Filtered(facets=[facet]),
             "zone": timezone.get_current_timezone_name(),
@@ -209,7 +219,7 @@ def test(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpResponse
         messages.success(request, _("A test is under way: reload in some seconds to see what came of it."))
     except Conflict as error:
         messages.error(request, said(error.message))
-    return redirect(Hook(webhook, keeper.side).url)
+    return redirect(Hook(webhook, keeper).url)
 
 
 def switch(request: HttpRequest, keeper: Keeper, webhook_id: UUID, to: str) -> HttpResponse:
@@ -220,7 +230,7 @@ def switch(request: HttpRequest, keeper: Keeper, webhook_id: UUID, to: str) -> H
     webhook = keeper.webhook(webhook_id)
     change_webhook(webhook.pk, enabled=to == "on", actor=actor)
     messages.success(request, _("It is on.") if to == "on" else _("It is off: what was under way is given up."))
-    return redirect(Hook(webhook, keeper.side).url)
+    return redirect(Hook(webhook, keeper).url)
 
 
 def delete(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpResponse:
@@ -237,4 +247,4 @@ def delete(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpRespon
 def _frame(keeper: Keeper, webhook: Webhook | None = None) -> dict[str, object]:
     """What a dialog's page needs around it, and the webhook that it is about."""
     around: dict[str, object] = {"title": _("Settings"), "back": keeper.settings_url, "keeper": keeper}
-    return around if webhook is None else {**around, "webhook": webhook, "hook": Hook(webhook, keeper.side)}
+    return around if webhook is None else {**around, "webhook": webhook, "hook": Hook(webhook, keeper)}
