@@ -182,6 +182,7 @@ def test_rows_that_one_may_no_longer_see_do_not_stay_on_the_screen(open_page: Op
     log_in(page, "olga", then=address.format(node=made.device.node_id))
     wait_for_pill(page, "live")
     page.locator("[data-row]").first.wait_for()
+    assert page.locator("#live + [data-live-why][role=status]").inner_text() == ""  # there before anything is said
     change_person(olga.pk, platform_role="", actor=SYSTEM)
     wait_for_pill(page, "denied")
     page.get_by_text("You may no longer see this").wait_for()
