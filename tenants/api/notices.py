@@ -1,6 +1,7 @@
 """The control API of notices and webhooks: of a tenant, and of the platform where the address names none."""
 
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.db import transaction
@@ -15,13 +16,13 @@ from rest_framework.response import Response
 from core.api.etags import check_match, tagged
 from core.api.idempotency import IdempotentCreate
 from core.api.paging import NewestFirst
-from tenants.api.access import person_of, platform_access, tenant_access
+from tenants.api.access import find_tenant, is_allowed_in, person_of, platform_access, tenant_access
 from tenants.api.base import ControlView
 from tenants.models import Delivery, Notice, Tenant, Webhook
 from tenants.models.notices import URL_LENGTH
 from tenants.policies.notice_texts import NoticeText
 from tenants.policies.notices import NoticeKind
-from tenants.policies.roles import Action, Object
+from tenants.policies.roles import Action, Object, may
 from tenants.reads import notices
 from tenants.services import webhooks
 from tenants.services.notice_saying import notice_said
@@ -36,6 +37,13 @@ def _tenant(request: Request, slug: str | None, action: Action, on: Object) -> T
         platform_access(request, action, on)
         return None
     return tenant_access(request, slug, action, on).tenant
+
+
+def _may_change_webhooks(request: Request, slug: str | None) -> bool:
+    if slug is not None:
+        return is_allowed_in(request, find_tenant(request, slug), Action.CHANGE, Object.WEBHOOK)
+    role = person_of(request).active_platform_role
+    return may(Action.CHANGE, Object.WEBHOOK, platform_role=role, tenant_role=None)
 
 
 class NoticeSerializer(serializers.ModelSerializer[Notice]):
@@ -85,6 +93,13 @@ class WebhookSerializer(serializers.ModelSerializer[Webhook]):
             "created_at",
         )  # fmt: skip
         read_only_fields = fields
+        extra_kwargs = {"url": {"help_text": "Its host alone for those who may not change it: the rest may be secret."}}
+
+    def to_representation(self, webhook: Webhook) -> dict[str, Any]:
+        told: dict[str, Any] = super().to_representation(webhook)
+        if not self.context.get("may_change", True):
+            told["url"] = f"{urlsplit(webhook.url).scheme}://{webhooks.host_of(webhook.url)}"
+        return told
 
 
 class WebhookWithSecretSerializer(WebhookSerializer):
@@ -148,6 +163,12 @@ class WebhookListView(IdempotentCreate, ControlView, ListAPIView[Webhook]):
             return Webhook.objects.none()
         return notices.list_webhooks(_tenant(self.request, self.kwargs.get("slug"), Action.VIEW, Object.WEBHOOK))
 
+    def get_serializer_context(self) -> dict[str, Any]:
+        context = {**super().get_serializer_context()}
+        if getattr(self, "swagger_fake_view", False):
+            return context
+        return context | {"may_change": _may_change_webhooks(self.request, self.kwargs.get("slug"))}
+
     @extend_schema(request=NewWebhookSerializer, responses={201: WebhookWithSecretSerializer})
     def post(self, request: Request, slug: str | None = None) -> Response:
         """Make one; the answer is the only place where its secret is."""
@@ -172,7 +193,8 @@ class WebhookView(_WebhookView):
     @extend_schema(responses=WebhookSerializer)
     def get(self, request: Request, webhook_id: UUID, slug: str | None = None) -> Response:
         webhook = self.webhook(request, slug, webhook_id, Action.VIEW)
-        return tagged(WebhookSerializer(webhook).data, without=_CHANGING)
+        context = {"may_change": _may_change_webhooks(request, slug)}
+        return tagged(WebhookSerializer(webhook, context=context).data, without=_CHANGING)
 
     @extend_schema(request=WebhookChangeSerializer, responses=WebhookSerializer)
     def patch(self, request: Request, webhook_id: UUID, slug: str | None = None) -> Response:

@@ -145,6 +145,18 @@ def test_the_platform_has_webhooks_and_notices_of_its_own(tenant: Tenant) -> Non
     assert reader.delete(f"/api/webhooks/{made['id']}/").status_code == 403
 
 
+def test_who_may_not_change_a_webhook_is_told_its_host_alone(tenant: Tenant, admin: APIClient) -> None:
+    operator = client_of(make_user(platform_role=PlatformRole.OPERATOR))
+    reader = client_of(make_user(platform_role=PlatformRole.READ_ONLY))
+    for keeper, base in ((operator, "/api/webhooks/"), (admin, "/api/tenants/acme/webhooks/")):
+        one = f"{base}{make_hook(keeper, base)['id']}/"
+        for client, url in ((keeper, HOOK["url"]), (reader, "http://127.0.0.1:9")):
+            (row,) = client.get(base).json()["results"]
+            assert (row["url"], client.get(one).json()["url"]) == (url, url)
+        tag = keeper.get(one).headers["ETag"]
+        assert keeper.patch(one, {"enabled": False}, headers={"If-Match": tag}).json()["url"] == HOOK["url"]
+
+
 def test_notices_are_told_in_the_readers_language(tenant: Tenant) -> None:
     set_tenant_state(tenant.pk, TenantState.SUSPENDED, actor=SYSTEM)
     user = make_member(tenant, role=TenantRole.VIEWER)
