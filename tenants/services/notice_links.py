@@ -5,9 +5,10 @@ from typing import Final
 
 import structlog
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.urls import NoReverseMatch, reverse
 
-from tenants.models import Notice
+from tenants.models import Notice, Webhook
 from tenants.policies.notices import NoticeKind
 
 _LIMITS: Final = ("portal-limits", "")
@@ -55,9 +56,20 @@ def notice_link(notice: Notice) -> str | None:
     before = [] if notice.tenant is None else [notice.tenant.slug]
     if notice.payload.get("ended_by") == "deleted":  # its own page went with it
         page, key = page.removesuffix("-objective"), ""
+    fragment = ""
+    if key == "webhook" and not _is_there(notice):
+        page, key, fragment = page.removesuffix("-setting-webhook") + "-settings", "", "#webhooks"
     try:
         path: str = reverse(page, args=[*before, notice.payload[key]] if key else before)
     except NoReverseMatch:
         logger.warning("notice_without_a_page", notice_id=str(notice.pk), kind=notice.kind, page=page)
         return None
-    return f"{settings.GATEHOUSE.public_web_url}{path}"
+    return f"{settings.GATEHOUSE.public_web_url}{path}{fragment}"
+
+
+def _is_there(notice: Notice) -> bool:
+    """Whether its webhook was not deleted since, at any time: nothing tells of that but the row itself."""
+    try:
+        return Webhook.objects.filter(pk=notice.payload["webhook"], tenant=notice.tenant).exists()
+    except ValidationError:  # no id at all
+        return False

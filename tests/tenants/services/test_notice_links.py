@@ -19,7 +19,7 @@ from tenants.services.mail import Mail
 from tenants.services.notice_links import notice_link
 from tenants.services.notices import raise_notice
 from tenants.services.requests import request_model
-from tenants.services.webhooks import disable_failing_webhook
+from tenants.services.webhooks import delete_webhook, disable_failing_webhook
 from tests.factories import make_key, make_member, make_tenant, make_user
 from tests.gateway.slo_rows import ttft_objective
 
@@ -87,6 +87,26 @@ def test_a_webhook_of_the_platforms_that_is_disabled_leads_to_its_page_in_the_co
     (mail,), posts = tell(NoticeKind.WEBHOOK_DISABLED, None, webhook=str(off.pk), host="h", reason="It hurts.")
     assert mail.endswith(f"\n\n{link}\n")
     assert [post["link"] for post in posts] == [link, link]  # of both notices, to the other one
+
+
+@pytest.mark.parametrize("of_tenant", [True, False])
+@pytest.mark.parametrize("odd", [None, "no uuid", 7])
+def test_of_a_deleted_webhook_the_settings_card_is_left(
+    tell: Told, client: Client, of_tenant: bool, odd: object
+) -> None:
+    tenant = make_tenant() if of_tenant else None
+    person = (
+        make_user(platform_role=PlatformRole.OPERATOR) if tenant is None else make_member(tenant, role=TenantRole.OWNER)
+    )
+    hook(tenant)
+    gone = hook(tenant)
+    delete_webhook(gone.pk, actor=SYSTEM)
+    link = f"{BASE}/t/{tenant.slug}/settings/#webhooks" if tenant else f"{BASE}/console/settings/#webhooks"
+    (mail,), (data,) = tell(NoticeKind.WEBHOOK_DISABLED, tenant, webhook=odd or str(gone.pk), host="h", reason="R.")
+    assert mail.endswith(f"\n\n{link}\n")
+    assert data["link"] == link
+    client.force_login(person)
+    assert 'id="webhooks"' in client.get(link.removeprefix(BASE)).content.decode()
 
 
 def test_of_a_deleted_objective_the_list_is_left(tell: Told) -> None:
