@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tenants.models import AuditEvent, Channel, Delivery, Notice, TenantRole, User, Webhook
@@ -107,6 +109,36 @@ def test_deliveries_are_narrowed_by_their_state_and_come_as_csv(operator: Client
     assert 'filename="console-deliveries.csv"' in sheet.headers["Content-Disposition"]
     (line,) = rows_of(sheet)
     assert (line["kind"], line["state"], line["attempts"]) == ("request_opened", "failed", "9")
+
+
+@pytest.mark.parametrize("of_tenant", [False, True])
+def test_webhooks_and_their_deliveries_take_as_many_queries_however_many_there_are(
+    root: Client, of_tenant: bool
+) -> None:
+    whose = tenant("acme") if of_tenant else None
+    settings = f"/t/{whose.slug}/settings/" if whose else SETTINGS
+    taken = list[list[int]]()
+    for number in (2, 30):
+        hooks = Webhook.objects.bulk_create(
+            Webhook(tenant=whose, url=f"https://{n}.example.com/{number}") for n in range(number)
+        )
+        notices = Notice.objects.bulk_create(
+            Notice(tenant=whose, kind=NoticeKind.OBJECTIVE_BURNING.value, dedupe_key=f"{number}-{n}")
+            for n in range(number)
+        )
+        Delivery.objects.bulk_create(
+            Delivery(notice=one, channel=Channel.WEBHOOK, webhook=hooks[0], state="failed", last_error=f"It hurts {n}.")
+            for n, one in enumerate(notices)
+        )
+        one_page = f"{settings}webhooks/{hooks[0].pk}/"
+        taken.append([])
+        for page in (settings, one_page, f"{one_page}?state=failed"):
+            assert root.get(page).status_code == 200  # whatever is kept for a while is there afterwards
+            with CaptureQueriesContext(connection) as queries:
+                shown = root.get(page)
+            taken[-1].append(len(queries))
+        assert len(shown.context["page"].rows) == number
+    assert taken[0] == taken[1]
 
 
 def test_who_only_reads_sees_their_hosts_without_buttons_and_changes_nothing(client: Client, hook: Webhook) -> None:

@@ -19,6 +19,7 @@ from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tests.dashboard.people import person, pool
 from tests.dashboard.tenancy_rows import text_of
+from tests.gpupool.pool import a_hello, an_online_node
 
 pytestmark = pytest.mark.django_db
 
@@ -214,6 +215,19 @@ def test_a_connected_node_is_not_given_up(operator: Client) -> None:
     assert refused.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "Node node-1 is connected; stop its agent first." in text_of(refused)
     assert (Instance.objects.get().state, Lease.objects.filter(released_at=None).count()) == ("ready", 1)
+
+
+def test_a_node_that_connects_while_it_is_asked_about_is_not_given_up(operator: Client) -> None:
+    node = an_online_node(name="gpu-02")
+    services.mark_node_unreachable(node.pk, reason="silent", actor=SYSTEM)
+    address = f"/console/nodes/{node.pk}/lost/"
+    assert "You vouch that the machine is off" in text_of(operator.get(address))
+    back = services.apply_hello(node.pk, a_hello("gpu-02"))
+    refused = operator.post(address, headers=HTMX)
+    assert refused.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "Node gpu-02 is connected; stop its agent first." in text_of(refused)
+    assert (Node.objects.get().state, Node.objects.get().session_id) == ("online", back.session_id)
+    assert not AuditEvent.objects.filter(action="node.declared_lost").exists()
 
 
 def test_a_made_up_node_has_no_token_to_be_changed_by_hand(operator: Client) -> None:
