@@ -1,6 +1,5 @@
 """Forms of the portal; they parse and say what is wrong, services decide."""
 
-from collections.abc import Set
 from datetime import datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -11,13 +10,10 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from dashboard import labels
 from dashboard.forms import TimeZoneField
 from dashboard.reads.portal_limits import LimitNow
 from tenants.models import Metric
-from tenants.models.notices import URL_LENGTH
 from tenants.policies.money import MICROS, micros_of
-from tenants.policies.notices import NoticeKind
 from tenants.services.tenants import MOST_RETENTION_DAYS
 
 _GIB: Final = 1 << 30
@@ -115,24 +111,3 @@ class ZoneForm(forms.Form):
         help_text=_("An IANA name, such as Asia/Shanghai. Days and months of budgets and statements follow it."),
         attrs={"list": "zones"},
     )
-
-
-class WebhookForm(forms.Form):
-    """An address that notices of some of `kinds`, or of all, are posted to; the console has it, too."""
-
-    use_required_attribute = True
-
-    url = forms.CharField(
-        label=_("Address"),
-        max_length=URL_LENGTH,
-        help_text=_("Each notice is posted there, signed with a secret that you see once."),
-        widget=forms.TextInput(
-            attrs={"autocomplete": "off", "autofocus": True, "inputmode": "url", "spellcheck": "false"}
-        ),
-    )
-    events = forms.MultipleChoiceField(label=_("Of what"), required=False, widget=forms.CheckboxSelectMultiple)
-
-    def __init__(self, *args: Any, kinds: Set[NoticeKind], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        offered = [(kind.value, labels.NOTICES[kind.value]) for kind in NoticeKind if kind in kinds]
-        self.fields["events"].choices = offered  # type: ignore[attr-defined]

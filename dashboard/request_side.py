@@ -1,4 +1,4 @@
-"""On which side pages of requests stand: the console, or the portal of one tenant."""
+"""On which side pages stand that both have (requests, objectives, webhooks): the console, or one tenant's portal."""
 
 from dataclasses import dataclass
 

@@ -3,11 +3,12 @@
 A secret is in one answer and nowhere after.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -17,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from dashboard.portal_forms import WebhookForm
+from dashboard import labels
 from dashboard.refusals import add_refusal, said
 from dashboard.request_side import Side
 from dashboard.sheets import posted, sheet
@@ -25,8 +26,9 @@ from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_pa
 from dashboard.tables.table import Filtered
 from tenants.actor import Actor, user_actor
 from tenants.models import User, Webhook
+from tenants.models.notices import URL_LENGTH
 from tenants.policies.deliveries import DeliveryState
-from tenants.policies.notices import PLATFORM_KINDS, TENANT_KINDS
+from tenants.policies.notices import PLATFORM_KINDS, TENANT_KINDS, NoticeKind
 from tenants.policies.roles import Action
 from tenants.reads.notices import get_webhook, list_deliveries, list_webhooks
 from tenants.services import Conflict, InvalidInput
@@ -65,6 +67,29 @@ _STATES: Final = {
     DeliveryState.DELIVERED: gettext_lazy("Delivered"),
     DeliveryState.FAILED: gettext_lazy("Failed"),
 }
+
+
+class WebhookForm(forms.Form):
+    """An address that notices of some of `kinds`, or of all, are posted to."""
+
+    use_required_attribute = True
+
+    url = forms.CharField(
+        label=gettext_lazy("Address"),
+        max_length=URL_LENGTH,
+        help_text=gettext_lazy("Each notice is posted there, signed with a secret that you see once."),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autofocus": True, "inputmode": "url", "spellcheck": "false"}
+        ),
+    )
+    events = forms.MultipleChoiceField(
+        label=gettext_lazy("Of what"), required=False, widget=forms.CheckboxSelectMultiple
+    )
+
+    def __init__(self, *args: Any, kinds: Set[NoticeKind], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        offered = [(kind.value, labels.NOTICES[kind.value]) for kind in NoticeKind if kind in kinds]
+        self.fields["events"].choices = offered  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
