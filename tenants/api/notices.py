@@ -1,7 +1,6 @@
 """The control API of notices and webhooks: of a tenant, and of the platform where the address names none."""
 
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.db import transaction
@@ -98,7 +97,7 @@ class WebhookSerializer(serializers.ModelSerializer[Webhook]):
     def to_representation(self, webhook: Webhook) -> dict[str, Any]:
         told: dict[str, Any] = super().to_representation(webhook)
         if not self.context.get("may_change", True):
-            told["url"] = f"{urlsplit(webhook.url).scheme}://{webhooks.host_of(webhook.url)}"
+            told["url"] = webhooks.origin_of(webhook.url)
         return told
 
 

@@ -18,7 +18,7 @@ from core.tls import outbound_context
 from tenants.actor import SYSTEM, Actor
 from tenants.models import Channel, Delivery, Notice, Tenant, Webhook
 from tenants.policies.deliveries import DeliveryState
-from tenants.policies.notices import NoticeKind
+from tenants.policies.notices import PLATFORM_KINDS, TENANT_KINDS, NoticeKind
 from tenants.services.audit import record_audit
 from tenants.services.errors import Conflict, InvalidInput
 from tenants.services.notices import raise_notice
@@ -61,12 +61,12 @@ def outbound_limits(total_seconds: float = _POST_SECONDS) -> OutboundLimits:
 def create_webhook(
     tenant: Tenant | None, *, url: str, actor: Actor, events: Sequence[str] = (), client: OutboundClient | None = None
 ) -> NewSecret:
-    """Without a tenant, of the platform. `events`: kinds of notices, none for all.
+    """Without a tenant, of the platform. `events`: kinds of notices that its owner is told of, none for all.
 
-    Raises InvalidInput for an unknown event, and for an address that cannot be used or is inside this network;
+    Raises InvalidInput for any other event, and for an address that cannot be used or is inside this network;
     Conflict beyond MOST_WEBHOOKS.
     """
-    events = _events(events)
+    events = _events(events, tenant)
     host = _check(url, client)
     if Webhook.objects.filter(tenant=tenant).count() >= MOST_WEBHOOKS:
         raise Conflict(f"There are {MOST_WEBHOOKS} webhooks already.")
@@ -101,7 +101,7 @@ def change_webhook(
         webhook.url = url
         webhook.failing_since = None
     if events is not None:
-        webhook.events = _events(events)
+        webhook.events = _events(events, webhook.tenant, had=webhook.events)
     if enabled is not None and enabled != webhook.enabled:
         webhook.enabled = enabled
         webhook.failing_since, webhook.disabled_reason = None, "" if enabled else BY_HAND
@@ -196,10 +196,16 @@ def host_of(url: str) -> str:
         return ""  # brackets that hold no address
 
 
-def _events(events: Sequence[str]) -> list[str]:
-    unknown = sorted(set(events) - {kind.value for kind in NoticeKind})
-    if unknown:
-        raise InvalidInput("events", f"Events are some of {', '.join(sorted(NoticeKind))}.")
+def origin_of(url: str) -> str:
+    """Its scheme and `host_of`."""
+    return f"{url.partition(':')[0]}://{host_of(url)}"
+
+
+def _events(events: Sequence[str], tenant: Tenant | None, *, had: Sequence[str] = ()) -> list[str]:
+    """Without what its owner is never told of, unless it has chosen that before it was refused."""
+    kinds = PLATFORM_KINDS if tenant is None else TENANT_KINDS
+    if set(events) - kinds - set(had):
+        raise InvalidInput("events", f"Events are some of {', '.join(sorted(kinds))}.")
     return sorted(set(events))
 
 

@@ -18,7 +18,7 @@ from tests.factories import make_member, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
 
-HOOK = {"url": "http://127.0.0.1:9/hook", "events": ["key_expiring"]}
+HOOK = {"url": "http://127.0.0.1:9/hook", "events": ["budget_share"]}
 
 
 @pytest.fixture(autouse=True)

@@ -363,6 +363,24 @@ def test_unknown_events_are_refused(receiver: Receiver, events: list[str]) -> No
 
 
 @pytest.mark.usefixtures("inside")
+@pytest.mark.parametrize(
+    ("of_tenant", "never"), [(True, "request_opened"), (True, "test"), (False, "key_expiring"), (False, "test")]
+)
+def test_what_its_owner_is_never_told_of_is_refused_unless_it_was_chosen_before(
+    receiver: Receiver, of_tenant: bool, never: str
+) -> None:
+    tenant = make_tenant() if of_tenant else None
+    with pytest.raises(InvalidInput, match="Events are some of"):
+        webhooks.create_webhook(tenant, url=receiver.url, events=[never], actor=SYSTEM)
+    chosen = Webhook.objects.create(tenant=tenant, url=receiver.url, events=[never])
+    both = sorted([never, "budget_share"])
+    assert webhooks.change_webhook(chosen.pk, events=both, actor=SYSTEM).events == both
+    assert webhooks.change_webhook(chosen.pk, events=["budget_share"], actor=SYSTEM).events == ["budget_share"]
+    with pytest.raises(InvalidInput):
+        webhooks.change_webhook(chosen.pk, events=both, actor=SYSTEM)
+
+
+@pytest.mark.usefixtures("inside")
 def test_addresses_are_not_in_the_audit_log(receiver: Receiver) -> None:
     webhook = webhooks.create_webhook(make_tenant(), url=f"{receiver.url}?token=abc", actor=SYSTEM).webhook
     webhooks.change_webhook(webhook.pk, url=f"{receiver.url}?token=def", actor=SYSTEM)
@@ -371,8 +389,6 @@ def test_addresses_are_not_in_the_audit_log(receiver: Receiver) -> None:
     assert "127.0.0.1" in told
 
 
-@pytest.mark.usefixtures("inside")
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("url", "host"),
     [
@@ -385,9 +401,11 @@ def test_addresses_are_not_in_the_audit_log(receiver: Receiver) -> None:
     ],
 )
 def test_of_an_address_its_host_alone_is_told(url: str, host: str) -> None:
-    assert webhooks.host_of(url) == host
+    assert (webhooks.host_of(url), webhooks.origin_of(url)) == (host, f"https://{host}")
 
 
+@pytest.mark.usefixtures("inside")
+@pytest.mark.django_db(transaction=True)
 def test_two_senders_at_once_send_each_delivery_once(receiver: Receiver) -> None:
     tenant = make_tenant()
     for number in range(10):
