@@ -17,11 +17,16 @@ from gateway.relay.valkey import ValkeyClient
 from gpupool.models import Instance
 from tests.dashboard.people import pool
 from tests.dashboard.tenancy_rows import text_of
-from tests.gateway.breaker_words import tell, write
+from tests.gateway.breaker_words import patient, tell, write
 from tests.gateway.relay.test_picker import Pool
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient(monkeypatch)
 
 
 def told(url: str, process: str, instance_id: UUID, **changes: Any) -> None:

@@ -34,6 +34,7 @@ def tell(valkey_url: str) -> Any:
 def api(monkeypatch: pytest.MonkeyPatch) -> APIClient:
     """It is NOW there, however long ago this file was read."""
     monkeypatch.setattr(breakers, "timezone", SimpleNamespace(now=lambda: NOW))
+    breaker_words.patient(monkeypatch)
     client = APIClient()
     client.force_authenticate(person("rita", platform_role="read_only"))
     return client
