@@ -1,5 +1,6 @@
 """Limits in force and how they stand, what they refused, and asking for more."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -83,6 +84,9 @@ def test_what_cannot_be_read_is_unknown_and_not_zero(
     assert (one.used, one.share, one.tone) == (None, None, "idle")
     text = client.get("/t/acme/limits/").content.decode()
     assert "unknown" in text
+    bars = re.findall(r'<progress class="meter[^>]*data-bar', text)
+    assert bars
+    assert not any("value=" in bar for bar in bars)
     assert "cannot be read at this moment" in text
 
 
