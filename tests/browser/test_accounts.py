@@ -150,7 +150,7 @@ def test_members_and_an_invitation_from_link_to_membership(
     shoot(page, f"invite-{theme}-{language}")
     found += violations(page)
     page.locator("dialog button.primary").click()
-    link = page.locator("#invitation-link").input_value()
+    link = page.locator("#new-secret").input_value()
     found += violations(page)
     shoot(page, f"invited-{theme}-{language}")
     page.keyboard.press("Escape")
