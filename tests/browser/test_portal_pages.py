@@ -191,7 +191,7 @@ def test_what_a_model_says_is_text_and_never_markup(open_page: OpenPage, shoot: 
     page.locator(".turn-note").get_by_text("3 in, 3 out").wait_for()
     assert page.locator(".turn.assistant .turn-text").inner_text() == f"{hostile}</div>**bold**"
     assert page.locator(".turn.user .turn-text").inner_text() == f"Say {hostile}"
-    page.wait_for_function("told.length")
+    wait_until(lambda: bool(page.evaluate("told.length")), "nothing is read out")
     assert page.evaluate("told.filter(Boolean)") == [f"qwen3-8b: {hostile}</div>**bold**"]  # read out, once
     assert page.locator("#play-panes [aria-live]").count() == 0
     assert page.locator("#play-panes img, #play-panes script").count() == 0
