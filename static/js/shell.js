@@ -49,24 +49,32 @@ async function copy(button) {
   }, 1600);
 }
 
+const region = document.getElementById("announcements") ?? document.createElement("div");
+region.id = "announcements";
+region.setAttribute("role", "status");
+stand();
+
+// It stands where something may be said before it is: what is put into one that was there before is told for sure.
+// Nothing behind an open dialog is told or can be seen, and what is in one that is shut neither.
+function stand() {
+  const place = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body;
+  if (region.parentElement === place) return;
+  if (!region.matches(".gh-toast")) hush(); // it was told already
+  place.append(region);
+}
+
+document.addEventListener("close", stand, true); // of any dialog, and before what it holds goes
+
 // Says it to assistive technology; `shown`: to everybody, for a while.
 function announce(text, { shown = false } = {}) {
-  let region = document.getElementById("announcements");
-  if (!region) {
-    region = document.createElement("div");
-    region.id = "announcements";
-    region.setAttribute("role", "status");
-  }
-  const place = document.querySelector("dialog[open]") ?? document.body; // nothing behind an open dialog can be seen
-  if (region.parentElement !== place) place.append(region);
+  stand();
   region.className = shown ? "gh-toast" : "sr";
   region.textContent = text;
   clearTimeout(hideToast);
-  if (shown) hideToast = setTimeout(() => hush(region), TOAST_MS);
+  if (shown) hideToast = setTimeout(hush, TOAST_MS);
 }
 
-// It stays where it is: what is put into one that was there before is told for sure.
-function hush(region) {
+function hush() {
   region.className = "sr";
   region.textContent = "";
 }
@@ -94,10 +102,14 @@ function openNavigation(open) {
 }
 
 function shutMenus({ target }) {
+  if (target.closest?.("dialog")) return; // what it was opened from has the focus again afterwards
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(target)) menu.open = false;
 }
 
-document.addEventListener("focusin", shutMenus); // it would lie over what has the focus now
+document.addEventListener("focusin", (event) => {
+  stand(); // a dialog that opens takes the focus
+  shutMenus(event); // they would lie over what has it now
+});
 document.addEventListener("click", (event) => {
   shutMenus(event);
   const target = event.target.closest(
@@ -143,7 +155,7 @@ function offerOwnZone(zones) {
 document.querySelectorAll("[data-zones]").forEach(offerOwnZone);
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") {
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
     if (document.body.classList.contains("nav-open")) openNavigation(false);
     for (const menu of document.querySelectorAll("details.menu[open]")) {
       menu.open = false;
@@ -165,15 +177,18 @@ document.addEventListener("htmx:after:swap", () => {
   if (!sheet?.childElementCount || sheet.firstElementChild === filled) return;
   filled = sheet.firstElementChild;
   const first = sheet.querySelector(WRONG) ?? sheet.querySelector("[autofocus]");
-  const texts = [...sheet.querySelectorAll(":scope > p")].map((text, at) => ((text.id = `sheet-text-${at}`), text.id));
+  const said = sheet.querySelectorAll(":scope > p, :scope > .notice:not([role]) > p"); // one with a role tells itself
+  const texts = [...said].map((text, at) => (text.id ||= `sheet-text-${at}`));
   if (!sheet.open) {
     opener = document.activeElement;
     sheet.setAttribute("aria-describedby", texts.join(" ")); // what will happen is told with the title
     sheet.showModal();
   } else if (texts.length && first && !first.matches(WRONG)) {
     // Of a dialog that was open before nothing is told but what has the focus: that a secret is shown this once, say.
-    first.setAttribute("aria-describedby", ["sheet-title", ...texts].join(" "));
+    const own = first.getAttribute("aria-describedby") ?? "";
+    first.setAttribute("aria-describedby", [own, "sheet-title", ...texts].join(" ").trim());
   }
+  stand(); // what was in a dialog that was open before is gone
   first?.focus();
 });
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OpenPage = Callable[..., "Page"]
 Shoot = Callable[["Page", str], None]
+DESCRIBED = "e => e.getAttribute('aria-describedby').split(' ').map((id) => document.getElementById(id).textContent)"
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +51,16 @@ def test_an_engine_is_switched_off_and_on_by_keyboard(open_page: OpenPage, shoot
     shoot(page, "engine-switch-off")
     assert violations(page) == []
     assert dialog.get_by_role("link", name="Cancel").evaluate("e => e === document.activeElement")
+    described = dialog.evaluate(DESCRIBED)  # told with the title
+    assert [text.split(" ", 3)[:3] for text in described] == [
+        ["1", "instance", "leaves"],
+        ["No", "other", "engine"],
+        ["While", "it", "is"],
+    ]
+    dialog.locator("#announcements").wait_for(state="attached")  # there before anything is said, here and afterwards
     page.keyboard.press("Escape")
     dialog.wait_for(state="hidden")
+    page.locator("body > #announcements").wait_for(state="attached")
     assert not EngineSwitch.objects.exists()
     page.get_by_role("link", name="Switch vLLM off", exact=True).click()
     page.get_by_role("button", name="Switch off").click()

@@ -42,13 +42,17 @@ def test_a_page_and_a_node_are_reached_without_a_mouse(
     assert {"en": "status: 1 found", "zh-hans": "status: 找到 1 个"}[language] in told
     page.keyboard.press("Enter")
     page.wait_for_url("**/console/nodes/*/")
-    page.locator(".brand").focus()
+    page.locator(".who summary").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")  # into the menu, which is not lost
     page.keyboard.press("/")
     page.locator("#palette input").fill("zzzz")
-    page.locator('#palette [aria-expanded="false"]').wait_for()
+    nothing = {"en": "Nothing is called so.", "zh-hans": "没有找到匹配的名称。"}[language]
+    page.locator("#palette [role=status]", has_text=nothing).wait_for()
+    assert page.locator("#palette input").get_attribute("aria-expanded") == "false"
     page.keyboard.press("Escape")
     page.locator("#palette").wait_for(state="hidden")
-    assert page.locator(".brand:focus").count() == 1
+    assert page.locator(".who a[href]:focus").is_visible()
 
 
 def test_a_filter_is_kept_under_a_name_and_found_again(open_page: OpenPage, shoot: Shoot) -> None:
