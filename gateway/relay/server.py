@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 
 from gateway.relay.clients import ClientGuard
 from gateway.relay.door import Door
+from gateway.relay.newcomers import hold_back_newcomers, take_all
 from gateway.relay.protocol import GuardedProtocol, ProtocolLimits, with_limits
 from gateway.relay.websocket import MESSAGE_BYTES
 
@@ -32,6 +33,7 @@ _BACKLOG: Final = 2048
 _USER_TIMEOUT_MS: Final = 30_000
 _LINUX_TCP_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 _POLL_SECONDS: Final = 0.05
+_HANDSHAKE_SECONDS: Final = 0.1  # for connections whose handshake has begun: a round trip
 _LINGER_SECONDS: Final = 1.0  # for requests on their way on connections that have none, when no more are taken
 _ENDING_SECONDS: Final = 2.0  # for error events to be written and settled, at the very end
 
@@ -119,16 +121,6 @@ def _bind(host: str, port: int, *, shared: bool) -> socket.socket:
             "stop what uses it, or choose another with --port or GATEHOUSE_RELAY_PORT"
         ) from error
     return bound
-
-
-def _accept_all(listener: socket.socket) -> list[socket.socket]:
-    """All connections in the queue of a listener that does not block."""
-    accepted: list[socket.socket] = []
-    while True:
-        try:
-            accepted.append(listener.accept()[0])
-        except OSError:
-            return accepted
 
 
 def check_connections(state: ServerState, now: float) -> None:
@@ -247,16 +239,23 @@ class RelayServer(uvicorn.Server):
         listener.setblocking(False)
         for server in self.servers:
             server.close()
-        late = _accept_all(listener)
-        # What comes between the last look and the close is reset after all: begin both with a whole slice of the
-        # processor, so that no other program runs in between.
+        if hold_back_newcomers(listener):
+            deadline = loop.time() + _HANDSHAKE_SECONDS
+            while loop.time() < deadline and self._signals <= 1:
+                await self._take(loop, take_all(listener))
+                await asyncio.sleep(_HANDSHAKE_SECONDS / 4)
+        late = take_all(listener)
+        # Where newcomers are not held back, what comes between the last look and the close is reset after all: begin
+        # both with a whole slice of the processor, so that no other program runs in between.
         os.sched_yield()
-        late += _accept_all(listener)
+        late += take_all(listener)
         listener.close()
-        for accepted in late:
-            accepted.setblocking(False)
+        await self._take(loop, late)
+
+    async def _take(self, loop: asyncio.AbstractEventLoop, accepted: list[socket.socket]) -> None:
+        for one in accepted:
             with contextlib.suppress(OSError):  # it has gone again
-                await loop.connect_accepted_socket(self._new_connection, accepted)
+                await loop.connect_accepted_socket(self._new_connection, one)
 
     def _new_connection(self) -> GuardedProtocol:
         return self._protocol(
