@@ -56,10 +56,11 @@ def pytest_unconfigure() -> None:
 def _start_servers() -> None:
     global _postgres, _valkey, _lock
     _remove_old_folders()
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
-    folder.chmod(0o755)  # the service user must reach its data folder when tests run as root
-    _lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    made = Path(tempfile.mkdtemp(prefix="." + _FOLDER_PREFIX))
+    made.chmod(0o755)  # the service user must reach its data folder when tests run as root
+    _lock = os.open(made / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(_lock, fcntl.LOCK_EX)
+    folder = made.rename(made.with_name(made.name[1:]))  # once locked: another run that begins now would remove it
     _postgres = PostgresServer(folder / "postgres", log=folder / "postgres.log", durable=False, memory_mb=128)
     _postgres.start()
     _valkey = ValkeyServer(folder / "valkey", log=folder / "valkey.log", durable=False, databases=_VALKEY_DATABASES)
