@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
+import pytest
 from django.conf import settings
 
+from dashboard.live import board, leader, publisher
 from dashboard.live import hub as hubs
 from dashboard.live.base import Encoder, Feed, Payload, Viewer, tenant_of
 from dashboard.live.encoders import JsonEncoder
@@ -76,6 +78,15 @@ class OwnersFeed:
 
     def encoder(self) -> Encoder:
         return JsonEncoder(self.name, "owners.v1")
+
+
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For who counts keyframes, or numbers without a gap: no stall of a store, or of ourselves, ends a term of the lead
+    or leaves a read untold.
+    """
+    monkeypatch.setattr(leader, "TTL_SECONDS", 20.0)
+    monkeypatch.setattr(board, "_DEADLINE_SECONDS", 20.0)
+    monkeypatch.setattr(publisher, "_KEPT_SECONDS", 20.0)
 
 
 def hub_with(

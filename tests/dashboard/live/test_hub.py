@@ -25,7 +25,7 @@ from dashboard.live.ring import Frame
 from dashboard.live.topics import Topic
 from gpupool.leases.base import StoreUnavailable
 from gpupool.leases.default import close_shared_store, shared_store
-from tests.dashboard.live.feeds import CountFeed
+from tests.dashboard.live.feeds import CountFeed, steady
 from tests.dashboard.live.sockets import DEADLINE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -122,12 +122,18 @@ async def hubs(feed: CountFeed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await made.aclose()
 
 
+@pytest.fixture
+def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    steady(monkeypatch)
+
+
 async def test_viewers_of_all_processes_see_what_one_of_them_reads(hubs: Hubs) -> None:
     pages = [Page(hub).watch() for hub in (hubs.hub(), hubs.hub()) for _ in range(3)]
     for page in pages:
         await page.until(lambda number: number >= 10)  # one reader: nobody skips a number
 
 
+@pytest.mark.usefixtures("_steady")
 async def test_a_late_viewer_is_at_the_newest_state_at_once(hubs: Hubs, feed: CountFeed) -> None:
     first = Page(hubs.hub()).watch()
     await first.until(lambda number: number >= 5)
@@ -136,6 +142,7 @@ async def test_a_late_viewer_is_at_the_newest_state_at_once(hubs: Hubs, feed: Co
     assert late.keyframes == 1
 
 
+@pytest.mark.usefixtures("_steady")
 async def test_two_hundred_viewers_get_every_frame_of_one_reader(hubs: Hubs, feed: CountFeed) -> None:
     """A second one would read numbers that nobody is told."""
     feed.period_seconds = 0.05
@@ -150,6 +157,7 @@ async def test_two_hundred_viewers_get_every_frame_of_one_reader(hubs: Hubs, fee
     await asyncio.gather(*(follow(page) for page in pages))
 
 
+@pytest.mark.usefixtures("_steady")
 async def test_a_slow_viewer_costs_no_memory_and_is_brought_up_to_date(hubs: Hubs, feed: CountFeed) -> None:
     feed.period_seconds = 0.01
     hub = hubs.hub()
@@ -209,6 +217,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_starts(
     await page.until(lambda number: number > before)
 
 
+@pytest.mark.usefixtures("_steady")
 async def test_a_gap_is_filled_from_what_the_leader_keeps(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "_JITTER_SECONDS", 0.05)
     hub = hubs.hub()

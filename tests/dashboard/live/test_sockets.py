@@ -19,6 +19,7 @@ from django.utils import timezone
 from dashboard.live.base import Viewer
 from dashboard.live.connections import Connection
 from dashboard.live.consumer import CLOSE_DENIED, LiveConsumer, is_same_origin
+from dashboard.live.feeds.fleet import FleetFeed
 from dashboard.live.hub import close_shared_hub, shared_hub
 from gateway.relay.guards import ABORT
 from gpupool.leases.default import close_shared_store
@@ -27,7 +28,7 @@ from tenants.actor import SYSTEM
 from tenants.models import TenantRole, TenantState, User
 from tenants.policies.roles import Standing
 from tenants.services.members import change_member_role, remove_member
-from tests.dashboard.live.feeds import CountFeed, OwnersFeed, hub_with
+from tests.dashboard.live.feeds import CountFeed, OwnersFeed, hub_with, steady
 from tests.dashboard.live.sockets import DEADLINE, session_of, socket
 from tests.dashboard.people import person, pool, tenant
 
@@ -48,7 +49,8 @@ async def operator_key() -> str:
 
 async def test_operator_gets_a_keyframe_and_then_frames_in_sequence() -> None:
     await database_sync_to_async(pool)()
-    async with socket(await operator_key()) as page:
+    key, began = await operator_key(), timezone.now().timestamp()
+    async with socket(key) as page:
         await page.subscribe("fleet")
         assert await page.told("subscribed") == {"n": 1, "op": "subscribed", "period": 1.0}
         frames = [await page.frame() for _ in range(3)]
@@ -60,7 +62,7 @@ async def test_operator_gets_a_keyframe_and_then_frames_in_sequence() -> None:
     assert all(following["seq"] == one["seq"] + 1 for one, following in within)
     assert first["figures"]["ready"] == 1
     assert first["devices"][0]["name"] == "NVIDIA H100"
-    assert abs(first["at"] - timezone.now().timestamp()) < 10
+    assert began - 10 < first["at"] < timezone.now().timestamp()
 
 
 async def test_who_is_not_logged_in_is_refused_before_the_handshake_ends() -> None:
@@ -249,7 +251,7 @@ async def test_subscriptions_and_messages_of_a_socket_are_bounded() -> None:
         for n in range(1, 18):
             await page.subscribe("fleet", n=n)
         assert (await page.told("error"))["code"] == "too_many"
-        for _ in range(200):
+        for _ in range(300):  # too many in one stretch or the next, should one end meanwhile
             await page.say(op="unsubscribe", n=99)
         assert (await page.closed())[0] == 1008
 
@@ -276,14 +278,13 @@ async def test_a_socket_closes_at_once_when_its_person_may_watch_no_longer(loss:
     user = await database_sync_to_async(person)("olga", platform_role="operator")
     key = await database_sync_to_async(session_of)(user)
     lose, reason = LOSSES[loss]
+    hub_with(FleetFeed(), recheck_seconds=3600)  # by the hint, and not by the next look
     async with socket(key) as page:
         await page.subscribe("fleet")
         await page.frame()
-        assert shared_hub()._people._recheck_seconds == 5.0
-        began = asyncio.get_running_loop().time()
+        assert shared_hub()._people._recheck_seconds == 3600
         await database_sync_to_async(lose)(user, key)
         assert await page.closed() == (CLOSE_DENIED, reason)
-        assert asyncio.get_running_loop().time() - began < 3.0  # by the hint, and not by the look each 5 s
 
 
 @pytest.mark.parametrize(("loss", "reason"), [("removed", "membership"), ("suspended", "suspended"), ("role", "role")])
@@ -436,8 +437,9 @@ async def test_a_page_whose_handshake_is_refused_can_ask_why(client: Client) -> 
     assert await database_sync_to_async(ask)() == (403, b"signed_out", 204, b"")
 
 
-async def test_two_hundred_sockets_get_every_frame_of_one_reader() -> None:
+async def test_two_hundred_sockets_get_every_frame_of_one_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """The short form of `python -m bench.sockets`, which measures what it costs."""
+    steady(monkeypatch)
     hub_with(CountFeed(period_seconds=0.2))
     key = await operator_key()
 
