@@ -18,7 +18,7 @@ from bench.tools import pinned
 from core.embedded.process import free_port, last_lines, spawn, stop
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.05
 
 
@@ -50,14 +50,14 @@ def http_status(port: int, path: str) -> int | None:
 class House:
     """Processes of one installation that share a folder, a database and two Valkeys.
 
-    `environ` needs DATABASE_URL, VALKEY_STATE_URL and VALKEY_SCRATCH_URL; ports, folders and secrets are
-    chosen here. Start processes from a thread that lives as long as they should.
+    `environ` needs DATABASE_URL, VALKEY_STATE_URL and VALKEY_SCRATCH_URL; folders and secrets are chosen here,
+    `ports` (relay's and web's) where they are not given. Start processes from a thread that lives as long as they
+    should.
     """
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], *, ports: tuple[int, int] | None = None) -> None:
         self.folder = folder
-        self.relay_port = free_port()
-        self.web_port = free_port()
+        self.relay_port, self.web_port = ports or (free_port(), free_port())
         (folder / "var" / "run").mkdir(parents=True, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE_")}
         self.environ = {
@@ -68,7 +68,7 @@ class House:
             "GATEHOUSE_WEB_PORT": str(self.web_port),
             "GATEHOUSE_LOG_LEVEL": "WARNING",
             "GATEHOUSE_DRAIN_NOTICE_SECONDS": "0",
-            "GATEHOUSE_VALKEY_DEADLINE_SECONDS": "1",  # a busy machine must not turn up as refusals
+            "GATEHOUSE_VALKEY_DEADLINE_SECONDS": "10",  # a busy machine must not turn up as refusals
             **environ,
         }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -32,9 +32,10 @@ from pytest_django import DjangoDbBlocker
 
 from bench.house import House, http_status, wait_until
 from bench.rows import Key, attach, make_key, make_tenant
-from core.embedded.process import free_port, spawn, stop
+from core.embedded.process import spawn, stop
 from gpupool.models import Instance
 from tenants.models import Tenant, UsageRecord
+from tests.ports import free_port
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 TINY_MODEL: Final = _ROOT / "tests" / "data" / "tiny512.gguf"
@@ -84,6 +85,9 @@ class TestHouse(House):
     key: Key
     instance: Instance
 
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        super().__init__(folder, environ, ports=(free_port(), free_port()))
+
     def settle_in(self) -> None:
         """Make the rows and start engine, drain and relay."""
         self.engine = LlamaEngine(self.folder)
@@ -107,7 +111,7 @@ class TestHouse(House):
         base = {"relay": self.relay_url, "web": self.web_url}[door]
         return httpx.Client(base_url=base, headers=headers, timeout=timeout)
 
-    def ledger_row(self, request_id: str, *, seconds: float = 20.0) -> UsageRecord:
+    def ledger_row(self, request_id: str, *, seconds: float = 60.0) -> UsageRecord:
         """The ledger's row of a request, waited for."""
         rows = UsageRecord.objects.filter(pk=request_id)
         wait_until(rows.exists, f"a ledger row for {request_id}", seconds=seconds)
