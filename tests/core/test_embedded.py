@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 import redis
@@ -13,9 +14,10 @@ from redis.retry import Retry
 
 from core.embedded import postgres, valkey
 from core.embedded.postgres import PostgresServer
-from core.embedded.process import StartError, free_port, last_lines
+from core.embedded.process import StartError, last_lines
 from core.embedded.valkey import ValkeyServer
-from tests.waiting import wait_until
+from tests.ports import free_port
+from tests.waiting import is_gone, wait_until
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def server(open_path: Path) -> Iterator[PostgresServer]:
 
 
 def test_postgres_keeps_data_password_and_port_over_a_restart(server: PostgresServer) -> None:
-    server.start()
+    server.start(port=free_port())
     server.ensure_database("house")
     server.ensure_database("house")
     with psycopg.connect(server.url("house")) as connection:
@@ -53,10 +55,12 @@ def test_postgres_asks_for_its_password(server: PostgresServer) -> None:
 
 
 def test_postgres_killed_hard_starts_again(server: PostgresServer) -> None:
-    server.start()
+    server.start(port=free_port())
     assert server.pid is not None
+    children = [child.pid for child in psutil.Process(server.pid).children()]
     os.kill(server.pid, signal.SIGKILL)
     wait_until(lambda: server.poll() == -signal.SIGKILL, "PostgreSQL outlived SIGKILL")
+    wait_until(lambda: all(map(is_gone, children)), "its children hold its memory")
     server.start(port=server.port)
     psycopg.connect(server.url("postgres")).close()
 
@@ -101,7 +105,7 @@ def _valkey(folder: Path, *, durable: bool, memory_mb: int | None = None, evicti
 
 def test_state_valkey_keeps_what_it_was_told_over_an_orderly_restart(open_path: Path) -> None:
     server = _valkey(open_path, durable=True)
-    server.start()
+    server.start(port=free_port())
     try:
         with redis.Redis.from_url(server.url) as client:
             client.xadd("usage", {"tokens": "1"})
