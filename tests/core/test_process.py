@@ -21,9 +21,8 @@ from core.embedded.process import (
     spawn,
     stop,
 )
-from tests.waiting import is_gone, killed_when_silent, wait_until
+from tests.waiting import DEADLINE_SECONDS, is_gone, killed_when_silent, wait_until
 
-DEADLINE_SECONDS = 10.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
