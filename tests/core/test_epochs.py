@@ -84,7 +84,7 @@ def test_epochs_become_visible_in_order_of_commit() -> None:
     bumped, done = threading.Event(), threading.Event()
 
     def second() -> None:
-        bumped.wait(10)
+        bumped.wait(30)
         _bump(Section.KEYS, second_id)
         connection.close()
         done.set()
@@ -95,7 +95,7 @@ def test_epochs_become_visible_in_order_of_commit() -> None:
         bump_epoch(Section.KEYS, first_id)
         bumped.set()
         assert not done.wait(0.2)
-    assert done.wait(10)
+    assert done.wait(30)
     thread.join()
     changes = read_changes(Section.KEYS, after=before, limit=10)
     assert changes is not None

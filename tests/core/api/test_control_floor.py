@@ -175,14 +175,14 @@ def test_the_same_key_at_once_is_a_conflict_and_not_a_wait() -> None:
             with transaction.atomic():
                 assert _create(person, "a", "k").status_code == 201  # its transaction is this one
                 holds.set()
-                over.wait(10)
+                over.wait(60)
         finally:
             connections.close_all()
 
     thread = Thread(target=hold)
     thread.start()
     try:
-        assert holds.wait(10)
+        assert holds.wait(30)
         assert _create(person, "a", "k").status_code == 409
     finally:
         over.set()
