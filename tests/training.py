@@ -36,7 +36,7 @@ def until_ended(settings: TrainingSettings) -> None:
         waiting = FineTuningJob.objects.filter(state__in=("queued", "running")).exists()
         return not waiting and not FineTuningJob.objects.filter(runner_live=True).exists()
 
-    wait_until(over, "all jobs ended", seconds=20)
+    wait_until(over, "all jobs ended", seconds=60)
 
 
 def training_settings_for(
@@ -54,4 +54,4 @@ def end_all(settings: TrainingSettings) -> None:
     for path in jobs:
         if (found := runner_pid(path)) is not None:
             ask_to_end(*found)
-    wait_until(lambda: not any(map(is_alive, jobs)), "all trainers ended", seconds=10)
+    wait_until(lambda: not any(map(is_alive, jobs)), "all trainers ended")
