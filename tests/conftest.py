@@ -101,7 +101,7 @@ def _living_connections() -> None:
 
     What runs by `sync_to_async` outside a request has one thread for the whole run, which keeps its connection.
     """
-    SyncToAsync.single_thread_executor.submit(_close_dead_connections).result(timeout=10)
+    SyncToAsync.single_thread_executor.submit(_close_dead_connections).result(timeout=60)
 
 
 def _close_dead_connections() -> None:
