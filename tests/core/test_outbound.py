@@ -25,7 +25,7 @@ from core.outbound import (
 from tests.doubles.authority import Authority
 from tests.doubles.raw_server import answering, raw_server
 
-INSIDE = OutboundLimits(total_seconds=5.0, allow_private=True, allow_http=True)
+INSIDE = OutboundLimits(total_seconds=30.0, allow_private=True, allow_http=True)
 
 
 def resolving(*addresses: str) -> OutboundClient:
@@ -179,7 +179,7 @@ def test_a_server_that_drips_is_left_when_the_whole_time_is_over() -> None:
                 f"http://a.example:{server.port}/",
                 limits=OutboundLimits(total_seconds=0.3, allow_private=True, allow_http=True),
             )
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10  # all of it would take twenty
 
 
 def test_a_resolver_that_hangs_is_left() -> None:
@@ -215,7 +215,7 @@ def test_a_resolver_that_hangs_is_left() -> None:
     ],
 )
 def test_answers_that_are_too_large_cut_off_or_no_http(answer: bytes, error: type[OutboundError]) -> None:
-    limits = OutboundLimits(total_seconds=5.0, answer_bytes=150, allow_private=True, allow_http=True)
+    limits = OutboundLimits(total_seconds=30.0, answer_bytes=150, allow_private=True, allow_http=True)
     with raw_server(lambda connection, _: connection.sendall(answer)) as server, pytest.raises(error):
         resolving("127.0.0.1").fetch(f"http://a.example:{server.port}/", limits=limits)
 
@@ -224,10 +224,11 @@ def test_nobody_listening_and_no_such_name() -> None:
     def unknown(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(Unreachable):
-        resolving("127.0.0.1").fetch(f"http://a.example:{port}/", limits=INSIDE)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # it does not listen, and nobody else is given its port
+        port = silent.getsockname()[1]
+        with pytest.raises(Unreachable):
+            resolving("127.0.0.1").fetch(f"http://a.example:{port}/", limits=INSIDE)
     with pytest.raises(Unreachable):
         OutboundClient(resolve=unknown).fetch("https://a.example/")
     with pytest.raises(Unreachable):
