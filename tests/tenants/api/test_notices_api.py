@@ -15,6 +15,7 @@ from tenants.services.limits import create_limit
 from tenants.services.tenants import set_tenant_state
 from tenants.services.webhooks import send_test_notice
 from tests.factories import make_member, make_tenant, make_user
+from tests.waiting import stay_within_a_day
 
 pytestmark = pytest.mark.django_db
 
@@ -173,6 +174,7 @@ def test_notices_are_told_in_the_readers_language(tenant: Tenant) -> None:
 
 
 def test_a_months_end_is_forecast(tenant: Tenant) -> None:
+    stay_within_a_day()
     limit = create_limit(metric="tokens", window="month", amount=1000, tenant=tenant, actor=SYSTEM)
     hour = timezone.now().replace(minute=0, second=0, microsecond=0)
     limit.counts_from = hour
