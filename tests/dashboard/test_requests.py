@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -278,7 +279,8 @@ def test_the_feed_is_for_those_who_may_see_the_usage_and_of_their_tenant_alone(a
 def test_the_feed_tells_requests_as_they_end_however_long_they_took(acme: Tenant) -> None:
     feed, now = ReqlogFeed(), timezone.now()
     quick = [_add(acme, seconds_ago=1) for _ in range(NEWEST + 5)]
-    UsageRecord.objects.filter(pk__in=quick).update(settled_at=now - timedelta(seconds=1))
+    # Before the slow one, which is settled when this transaction began: not by now, which may be any time later.
+    UsageRecord.objects.filter(pk__in=quick).update(settled_at=F("settled_at") - timedelta(seconds=1))
     encoder = feed.encoder()
     encoder.keyframe(feed.read("tenant:acme", now=now), epoch=1, seq=1, at=now)
     slow = _add(acme, seconds_ago=300, duration_ms=299_000.0)  # came before all of them
