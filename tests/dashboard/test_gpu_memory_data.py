@@ -14,7 +14,7 @@ from django.utils import timezone
 from dashboard.live.base import Gone, Viewer
 from dashboard.live.feeds.gpumem import GpumemFeed
 from gpupool.controller.memory import MemoryRecorder
-from gpupool.models import Device, Model
+from gpupool.models import Device, MemoryFrame, Model
 from tenants.actor import SYSTEM
 from tenants.models import Limit, Tenant, TenantRole
 from tenants.services import add_member
@@ -80,7 +80,9 @@ def test_the_earliest_moment_of_the_slider_is_there_still(operator: Client, devi
     assert answer.status_code == 200
 
 
-def test_a_devices_history(operator: Client, device: Device) -> None:
+def test_a_devices_history(operator: Client, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = MemoryFrame.objects.get().at
+    monkeypatch.setattr(timezone, "now", lambda: at)  # the minute that was recorded runs still
     told = operator.get(f"/console/gpu-memory/history/?device={device.pk}&range=1h").json()
     assert (told["device"], told["label"], told["size"], told["step"]) == (str(device.pk), "node-1/0", 16384, 60)
     assert len(told["series"]["weights"]) == 60
