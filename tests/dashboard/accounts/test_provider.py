@@ -20,6 +20,7 @@ from tenants.models import AuditEvent, Invitation, Membership, TenantRole, User
 from tenants.policies.roles import Standing
 from tests.dashboard.people import person, tenant
 from tests.doubles.oidc import OidcProvider, running_provider
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.django_db
 OWNER = Standing("", "owner")
@@ -40,6 +41,7 @@ def provider(settings: Settings) -> Iterator[OidcProvider]:
     with running_provider() as running:
         told = log_in_settings(read(Environment, environ(running.issuer)))
         settings.SOCIALACCOUNT_PROVIDERS = told["SOCIALACCOUNT_PROVIDERS"]
+        settings.SOCIALACCOUNT_REQUESTS_TIMEOUT = DEADLINE_SECONDS
         yield running
 
 
@@ -47,7 +49,7 @@ def log_in(client: Client, *, then: str = "/") -> Any:
     """Through the provider and back, as a browser goes; the answer of our callback."""
     there = client.get("/oidc/sso/login/", {"next": then})
     assert there.status_code == 302, there.content
-    back = requests.get(there["Location"], allow_redirects=False, timeout=5).headers["Location"]
+    back = requests.get(there["Location"], allow_redirects=False, timeout=DEADLINE_SECONDS).headers["Location"]
     assert back.startswith("http://testserver/oidc/sso/login/callback/")
     return client.get(back.removeprefix("http://testserver"))
 
@@ -291,7 +293,7 @@ def test_what_is_not_the_providers_word_to_us_lets_nobody_in(
 def test_an_answer_that_nobody_asked_for_lets_nobody_in(client: Client, provider: OidcProvider) -> None:
     person("ada")
     there = Client().get("/oidc/sso/login/")["Location"]
-    back = requests.get(there, allow_redirects=False, timeout=5).headers["Location"]
+    back = requests.get(there, allow_redirects=False, timeout=DEADLINE_SECONDS).headers["Location"]
     assert client.get(back.removeprefix("http://testserver")).status_code == 401
     assert not is_in(client)
 
@@ -313,7 +315,7 @@ def test_saying_no_at_the_provider_leads_back(client: Client, provider: OidcProv
 def test_no_account_is_tied_to_whoever_is_logged_in(client: Client, provider: OidcProvider) -> None:
     client.force_login(person("eve"))
     there = client.get("/oidc/sso/login/?process=connect")["Location"]
-    back = requests.get(there, allow_redirects=False, timeout=5).headers["Location"]
+    back = requests.get(there, allow_redirects=False, timeout=DEADLINE_SECONDS).headers["Location"]
     assert client.get(back.removeprefix("http://testserver")).status_code == 403
     assert not SocialAccount.objects.exists()
 
