@@ -146,8 +146,9 @@ def test_more_than_processes_name_are_said_with_their_number(operator: Client, v
     assert "more instances alone" not in text_of(operator.get(address))  # it is none that requests were sent to
 
 
-async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str) -> None:
-    relay, client = Pool(), ValkeyClient(valkey_url, deadline_seconds=1.0)
+async def test_what_a_relay_tells_is_what_pages_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.relay.breaker_board._CALL_DEADLINE_SECONDS", 10.0)  # patient, as the page is
+    relay, client = Pool(), ValkeyClient(valkey_url, deadline_seconds=10.0)
     board = BreakerBoard(
         relay.balancer, client, prefix=settings.GATEHOUSE.valkey_prefix, process_id=uuid7(), door="relay",
         clock=relay.clock, now=lambda: NOW.timestamp(),
