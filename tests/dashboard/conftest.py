@@ -1,7 +1,10 @@
 """Fixtures for the tests of pages."""
 
+from collections.abc import Iterator
+
 import pytest
-from django.test import Client
+from django.conf import settings
+from django.test import Client, override_settings
 from pytest_django import Settings
 
 from tests.dashboard.people import person
@@ -11,6 +14,18 @@ from tests.dashboard.people import person
 def _cheap_passwords(settings: Settings) -> None:
     """Hashing is meant to be slow; nothing here tests it."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _valkey_is_waited_for() -> Iterator[None]:
+    """A page does without one that does not answer at once: what is tested by it may not, on a machine that stalls."""
+    waits = {"socket_connect_timeout": 10, "socket_timeout": 10}
+    with (
+        override_settings(CACHES={"default": {**settings.CACHES["default"], "OPTIONS": waits}}),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr("dashboard.reads.health.DEADLINE_SECONDS", 10.0)
+        yield
 
 
 @pytest.fixture
