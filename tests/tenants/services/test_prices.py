@@ -71,7 +71,7 @@ def test_one_moment_has_one_price_of_a_model_or_version() -> None:
 
 def test_only_what_is_well_ahead_is_withdrawn() -> None:
     ahead = set_price("qwen", TAG, effective_from=timezone.now() + timedelta(days=1), actor=SYSTEM)
-    soon = set_price("qwen", TAG, effective_from=timezone.now() + NOTICE / 2, actor=SYSTEM)
+    soon = set_price("qwen", TAG, effective_from=timezone.now() + NOTICE * 0.9, actor=SYSTEM)
     withdraw_price(ahead.pk, actor=SYSTEM)
     assert AuditEvent.objects.get(action="price.withdrawn").before["model"] == "qwen"
     assert (read_changes(Section.PRICES, after=2, limit=9) or ())[0].object_id == ahead.pk
