@@ -23,7 +23,7 @@ def at_once(*deeds: Callable[[], object]) -> list[str]:
 
     def run(deed: Callable[[], object]) -> str:
         try:
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=60)
             deed()
         except (Conflict, Invitation.DoesNotExist) as error:
             return type(error).__name__

@@ -89,7 +89,7 @@ def threads() -> Iterator[list[threading.Thread]]:
     started: list[threading.Thread] = []
     yield started
     for thread in started:
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -113,7 +113,7 @@ def test_rows_that_are_added_while_a_day_is_made_anew_are_counted_once(threads: 
         in_thread(lambda: record_usage([_row(DAY + timedelta(minutes=2))]))  # and one that comes behind the rebuild
         wait_until(lambda: _waiting() == 2, "the second drain to wait")
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     usage = (UsageMinute, UsageHour, UsageDay, TenantHour, TenantDay)
     tables = (*usage, LatencyMinute, LatencyHour, ModelLatencyMinute, ModelLatencyHour)
     assert [table._default_manager.aggregate(n=Sum("requests"))["n"] for table in tables] == [3] * 9
@@ -133,7 +133,7 @@ def test_drains_get_their_turn_between_the_hours_whose_histograms_are_made_anew(
             drain = threading.Thread(target=drained)
             threads.append(drain)
             drain.start()
-            drain.join(20)
+            drain.join(60)
 
     def drained() -> None:
         try:
@@ -235,7 +235,7 @@ def test_drains_that_sum_for_the_same_tenants_at_once_wait_for_each_other_and_lo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert failures == []
     tables = (UsageMinute, UsageHour, UsageDay, TenantHour, TenantDay)
     assert [table._default_manager.aggregate(n=Sum("requests"))["n"] for table in tables] == [3 * 12 * 40] * 5
