@@ -7,6 +7,7 @@ import ipaddress
 import itertools
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from gpupool.leases.base import Committed, Compacted, Delete, Event, LeaseNotFound, LeaseStore, Put, StoreUnavailable
 from gpupool.leases.etcd import EtcdStore
 from gpupool.leases.etcd_address import parse_etcd_url
-from tests.gpupool.leases.contract import LeaseStoreContract, eventually, put, take
+from tests.gpupool.leases.contract import (
+    PATIENCE_SECONDS,
+    LeaseStoreContract,
+    eventually,
+    least_until_refused,
+    put,
+    take,
+)
 from tests.gpupool.leases.etcd_server import EtcdServer, an_etcd, needs_etcd
 from tests.gpupool.processes import free_port
 
@@ -36,7 +44,7 @@ def server() -> Iterator[EtcdServer]:
 
 @pytest.fixture
 async def store(server: EtcdServer) -> AsyncIterator[LeaseStore]:
-    opened = EtcdStore(parse_etcd_url(f"{server.url}/test-{next(_TEST)}"))
+    opened = EtcdStore(parse_etcd_url(f"{server.url}/test-{next(_TEST)}"), deadline_seconds=PATIENCE_SECONDS)
     yield opened
     await opened.close()
 
@@ -46,7 +54,10 @@ class TestEtcdStore(LeaseStoreContract):
 
 
 async def test_two_installations_on_one_etcd_do_not_see_each_other(server: EtcdServer) -> None:
-    here, there = (EtcdStore(parse_etcd_url(f"{server.url}/{name}")) for name in ("here", "there"))
+    here, there = (
+        EtcdStore(parse_etcd_url(f"{server.url}/{name}"), deadline_seconds=PATIENCE_SECONDS)
+        for name in ("here", "there")
+    )
     try:
         await put(here, "/gpu/a", b"1")
         assert await there.get("/gpu/a") is None
@@ -69,10 +80,11 @@ async def test_a_deletion_at_the_very_revision_of_a_compaction_is_not_lost(store
 async def test_a_store_that_is_away_says_so_within_its_deadline() -> None:
     store = EtcdStore(parse_etcd_url(f"http://127.0.0.1:{free_port()}"), deadline_seconds=0.5)
     try:
-        async with asyncio.timeout(5):
-            for call in (store.get("/a"), store.range("/"), store.grant(5), store.keep_alive(1), store.revoke(1)):
+        for call in (store.get("/a"), store.range("/"), store.grant(5), store.keep_alive(1), store.revoke(1)):
+            async with asyncio.timeout(5):
                 with pytest.raises(StoreUnavailable):
                     await call
+        async with asyncio.timeout(5):
             with pytest.raises(StoreUnavailable):
                 await take(store.watch("/", after_revision=0), 1)
     finally:
@@ -81,18 +93,17 @@ async def test_a_store_that_is_away_says_so_within_its_deadline() -> None:
 
 async def test_a_frozen_server_costs_one_deadline_and_ends_a_watch() -> None:
     with an_etcd() as server:
-        store, loop = EtcdStore(parse_etcd_url(server.url), deadline_seconds=0.5), asyncio.get_running_loop()
-        revision = await put(store, "/w/a", b"1")
+        store = EtcdStore(parse_etcd_url(server.url), deadline_seconds=0.5)
+        async with _patient(server) as patient:
+            revision = await put(patient, "/w/a", b"1")
+        await eventually(lambda: _answers(store))
         watching = asyncio.create_task(take(store.watch("/w/", after_revision=revision), 1))
         await asyncio.sleep(0)
         assert server.process is not None
         server.process.send_signal(signal.SIGSTOP)
         try:
-            for call in (store.get("/a"), store.keep_alive(1)):
-                asked_at = loop.time()
-                with pytest.raises(StoreUnavailable):
-                    await call
-                assert loop.time() - asked_at < 1.5
+            for call in (lambda: store.get("/a"), lambda: store.keep_alive(1)):
+                assert await least_until_refused(call, enough=1.5) < 1.5
             with pytest.raises(StoreUnavailable):
                 await watching
         finally:
@@ -104,22 +115,36 @@ async def test_a_frozen_server_costs_one_deadline_and_ends_a_watch() -> None:
 async def test_a_killed_server_keeps_everything_and_is_found_soon_after_its_return() -> None:
     with an_etcd() as server:
         store, loop = EtcdStore(parse_etcd_url(server.url), deadline_seconds=0.5), asyncio.get_running_loop()
-        grant = await store.grant(60)
-        revision = await put(store, "/w/a", b"1", grant.lease_id)
-        server.kill()
-        with pytest.raises(StoreUnavailable):
-            await store.get("/w/a")
-        server.start()
-        back_at = loop.time()
+        async with _patient(server) as patient:
+            grant = await patient.grant(600)
+            revision = await put(patient, "/w/a", b"1", grant.lease_id)
         await eventually(lambda: _answers(store))
-        assert loop.time() - back_at < 5.0
-        entry = await store.get("/w/a")
-        assert entry is not None
-        assert (entry.value, entry.mod_revision) == (b"1", revision)
-        await store.keep_alive(grant.lease_id)
-        later = await put(store, "/w/b", b"2")
-        assert await take(store.watch("/w/", after_revision=revision), 1) == [Event(later, "/w/b", b"2")]
+        took: list[float] = []
+        while len(took) < 3 and min(took, default=5.0) >= 5.0:  # this process or the server may stand still just then
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                await store.get("/w/a")
+            server.start()
+            back_at = loop.time()
+            await eventually(lambda: _answers(store))
+            took.append(loop.time() - back_at)
+        assert min(took) < 5.0
         await store.close()
+        async with _patient(server) as patient:
+            entry = await patient.get("/w/a")
+            assert entry is not None
+            assert (entry.value, entry.mod_revision) == (b"1", revision)
+            await patient.keep_alive(grant.lease_id)
+            later = await put(patient, "/w/b", b"2")
+            assert await take(patient.watch("/w/", after_revision=revision), 1) == [Event(later, "/w/b", b"2")]
+
+
+@asynccontextmanager
+async def _patient(server: EtcdServer) -> AsyncIterator[EtcdStore]:
+    """A store that waits for a server which stands still."""
+    opened = EtcdStore(parse_etcd_url(server.url), deadline_seconds=PATIENCE_SECONDS)
+    yield opened
+    await opened.close()
 
 
 async def _answers(store: LeaseStore) -> bool:
@@ -132,8 +157,13 @@ async def _answers(store: LeaseStore) -> bool:
 async def test_another_member_is_asked_when_one_does_not_answer(server: EtcdServer) -> None:
     away, there = f"127.0.0.1:{free_port()}", server.url.removeprefix("http://")
     store = EtcdStore(parse_etcd_url(f"http://{away},{there}/members"), deadline_seconds=0.5)
-    await eventually(lambda: _answers(store))
-    assert isinstance(await store.transact([], [Put("/a", b"1")]), Committed)
+
+    async def written() -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            return isinstance(await store.transact([], [Put("/a", b"1")]), Committed)
+        return False
+
+    await eventually(written)
     await store.close()
 
 
@@ -141,7 +171,7 @@ async def test_a_user_logs_in_again_once_the_server_has_forgotten_the_login() ->
     with an_etcd() as server:
         await _ask_for_logins(server, "s3cret/@")
         url = server.url.replace("://", "://root:s3cret%2F%40@")
-        store = EtcdStore(parse_etcd_url(url), deadline_seconds=2.0)
+        store = EtcdStore(parse_etcd_url(url), deadline_seconds=10.0)
         revision = await put(store, "/a", b"1")
         server.kill()
         server.start()  # which forgets who has logged in
@@ -149,7 +179,7 @@ async def test_a_user_logs_in_again_once_the_server_has_forgotten_the_login() ->
         assert await take(store.watch("/", after_revision=revision - 1), 1) == [Event(revision, "/a", b"1")]
         with pytest.raises(LeaseNotFound):
             await store.keep_alive(1)
-        stranger = EtcdStore(parse_etcd_url(server.url))
+        stranger = EtcdStore(parse_etcd_url(server.url), deadline_seconds=PATIENCE_SECONDS)
         with pytest.raises(StoreUnavailable, match="user name is empty"):
             await stranger.get("/a")
         await stranger.close()
@@ -169,7 +199,8 @@ async def test_tls_with_a_certificate_of_ones_own(tmp_path: Path) -> None:
     certificate, key = _self_signed(tmp_path)
     arguments = (f"--cert-file={certificate}", f"--key-file={key}", f"--trusted-ca-file={certificate}")
     with an_etcd(*arguments, "--client-cert-auth") as server:
-        known = EtcdStore(parse_etcd_url(server.url, ca_file=certificate, certificate_file=certificate, key_file=key))
+        address = parse_etcd_url(server.url, ca_file=certificate, certificate_file=certificate, key_file=key)
+        known = EtcdStore(address, deadline_seconds=PATIENCE_SECONDS)
         await eventually(lambda: _answers(known))
         await put(known, "/a", b"1")
         unknown = EtcdStore(parse_etcd_url(server.url, ca_file=certificate), deadline_seconds=0.5)

@@ -13,14 +13,20 @@ from psycopg.conninfo import conninfo_to_dict
 
 from gpupool.leases.base import Compacted, LeaseStore, StoreUnavailable
 from gpupool.leases.postgres import PostgresStore, store_conninfo
-from tests.gpupool.leases.contract import LeaseStoreContract, eventually, put
+from tests.gpupool.leases.contract import (
+    PATIENCE_SECONDS,
+    LeaseStoreContract,
+    eventually,
+    least_until_refused,
+    put,
+)
 from tests.gpupool.pool import a_device, a_version, an_online_node, place_one
 from tests.gpupool.processes import free_port
 
 
 @pytest.fixture
 async def store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[LeaseStore]:
-    opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
+    opened = PostgresStore(embedded_postgres_url, deadline_seconds=PATIENCE_SECONDS, poll_seconds=0.05)
     await _pretend_old_server(embedded_postgres_url)
     yield opened
     await opened.close()
@@ -46,13 +52,13 @@ class TestPostgresStore(LeaseStoreContract):
 async def test_nothing_expires_within_one_time_to_live_of_the_servers_start(
     store: LeaseStore, embedded_postgres_url: str
 ) -> None:
-    grant = await store.grant(3600)  # far longer than the server of this run is up
+    grant = await store.grant(86_400)  # far longer than the server of this run is up
     await put(store, "/a", b"1", grant.lease_id)
     async with await psycopg.AsyncConnection.connect(embedded_postgres_url, autocommit=True) as connection:
         # As after a long outage: the time to live went by while nobody could renew.
         await connection.execute("UPDATE gpupool_storelease SET expires_at = now() - interval '1 minute'")
     assert await store.get("/a") is not None
-    assert (await store.keep_alive(grant.lease_id)).ttl_seconds == 3600
+    assert (await store.keep_alive(grant.lease_id)).ttl_seconds == 86_400
 
 
 @pytest.mark.django_db(transaction=True)
@@ -113,16 +119,14 @@ async def _wire(url: str, port: int, open_gate: asyncio.Event) -> AsyncIterator[
 async def test_a_network_that_swallows_everything_costs_one_deadline(embedded_postgres_url: str) -> None:
     port, gate = free_port(), asyncio.Event()
     url = psycopg.conninfo.make_conninfo(embedded_postgres_url, host="127.0.0.1", port=port)
-    store, loop = PostgresStore(url, deadline_seconds=0.5), asyncio.get_running_loop()
+    store = PostgresStore(url, deadline_seconds=0.5)
     gate.set()
     async with _wire(embedded_postgres_url, port, gate):
-        await store.get("/a")
+        await eventually(lambda: _answers(store))
         gate.clear()
-        for call in (store.get("/a"), store.range("/"), store.keep_alive(1)):
-            asked_at = loop.time()
-            with pytest.raises(StoreUnavailable):
-                await call
-            assert loop.time() - asked_at < 2.0
+        calls = (lambda: store.get("/a"), lambda: store.range("/"), lambda: store.keep_alive(1))
+        for call in calls:
+            assert await least_until_refused(call, enough=2.0) < 2.0
         await store.close()
 
 
@@ -132,23 +136,25 @@ async def test_a_server_that_was_away_is_found_soon_after_its_return(embedded_po
     url = psycopg.conninfo.make_conninfo(embedded_postgres_url, host="127.0.0.1", port=port)
     store = PostgresStore(url, deadline_seconds=0.5)
     loop = asyncio.get_running_loop()
-    until = loop.time() + 4.0  # pauses that double from a second would end at seven
-    while loop.time() < until:
-        with pytest.raises(StoreUnavailable):
-            await store.get("/a")
-
-    async with _wire(embedded_postgres_url, port, gate):
-        came_back = loop.time()
-
-        async def answers() -> bool:
-            with contextlib.suppress(StoreUnavailable):
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=2.0) >= 2.0:  # this process may stand still just then
+        until = loop.time() + 4.0  # pauses that double from a second would end at seven
+        while loop.time() < until:
+            with pytest.raises(StoreUnavailable):
                 await store.get("/a")
-                return True
-            return False
+        async with _wire(embedded_postgres_url, port, gate):
+            came_back = loop.time()
+            await eventually(lambda: _answers(store))
+            took.append(loop.time() - came_back)
+    assert min(took) < 2.0
+    await store.close()
 
-        await eventually(answers)
-        assert loop.time() - came_back < 2.0
-        await store.close()
+
+async def _answers(store: LeaseStore) -> bool:
+    with contextlib.suppress(StoreUnavailable):
+        await store.get("/a")
+        return True
+    return False
 
 
 @pytest.mark.parametrize("position", ["before", "between"])
@@ -176,7 +182,7 @@ async def test_a_compaction_at_any_moment_of_a_read_hides_no_event(
             async with super()._cursor() as cursor:
                 yield Cursor(cursor)
 
-    reader = Disturbed(embedded_postgres_url)
+    reader = Disturbed(embedded_postgres_url, deadline_seconds=PATIENCE_SECONDS)
     try:
         with pytest.raises(Compacted):
             await reader._events("/w/", first - 1)
