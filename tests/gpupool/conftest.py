@@ -10,6 +10,7 @@ from psycopg.sql import SQL, Identifier
 
 from gpupool.leases.base import LeaseStore
 from gpupool.leases.postgres import PostgresStore
+from tests.gpupool.leases.contract import PATIENCE_SECONDS
 from tests.gpupool.leases.etcd_server import BINARY, EtcdServer, an_etcd
 
 _NUMBER: Final = itertools.count()
@@ -43,7 +44,7 @@ def _empty(url: str) -> None:
 @pytest.fixture
 async def postgres_store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[LeaseStore]:
     """Empty."""
-    opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
+    opened = PostgresStore(embedded_postgres_url, deadline_seconds=PATIENCE_SECONDS, poll_seconds=0.05)
     yield opened
     await opened.close()
 
@@ -54,7 +55,8 @@ async def etcd_store(etcd_server: EtcdServer) -> AsyncIterator[LeaseStore]:
     from gpupool.leases.etcd import EtcdStore
     from gpupool.leases.etcd_address import parse_etcd_url
 
-    opened = EtcdStore(parse_etcd_url(f"{etcd_server.url}/any-{next(_NUMBER)}"))
+    address = parse_etcd_url(f"{etcd_server.url}/any-{next(_NUMBER)}")
+    opened = EtcdStore(address, deadline_seconds=PATIENCE_SECONDS)
     yield opened
     await opened.close()
 

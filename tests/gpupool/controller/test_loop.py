@@ -22,7 +22,7 @@ from gpupool.policies.reconcile import Rules
 from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tests.gpupool.engine_stub import EngineStub
-from tests.gpupool.leases.contract import eventually
+from tests.gpupool.leases.contract import PATIENCE_SECONDS, eventually
 from tests.gpupool.pool import OnlineNode, a_device, a_hello, a_version, an_online_node, place_one, seen
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 async def store(embedded_postgres_url: str, transactional_db: None) -> AsyncIterator[PostgresStore]:
-    opened = PostgresStore(embedded_postgres_url, poll_seconds=0.05)
+    opened = PostgresStore(embedded_postgres_url, deadline_seconds=PATIENCE_SECONDS, poll_seconds=0.05)
     yield opened
     await opened.close()
 

@@ -25,6 +25,7 @@ from gpupool.leases.postgres import PostgresStore
 from gpupool.policies.device_record import DeviceFacts, RecordedClaim, Standing, Status, mend
 from gpupool.policies.lease import Portion
 from tests.gpupool.leases.books import Forgetful, a_book
+from tests.gpupool.leases.contract import PATIENCE_SECONDS
 from tests.gpupool.leases.etcd_server import EtcdServer, needs_etcd
 
 SIZE: Final = 10
@@ -287,14 +288,14 @@ def _drill(loop: asyncio.AbstractEventLoop, store: LeaseStore, *, examples: int,
 
 
 def _etcd(server: EtcdServer) -> EtcdStore:
-    return EtcdStore(parse_etcd_url(f"{server.url}/machine"))
+    return EtcdStore(parse_etcd_url(f"{server.url}/machine"), deadline_seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.shows("P1", "P13", "P14", "P15", "R31")
 def test_no_order_of_events_breaks_the_book_on_postgresql(
     loop: asyncio.AbstractEventLoop, embedded_postgres_url: str, store_tables: None
 ) -> None:
-    _drill(loop, PostgresStore(embedded_postgres_url), examples=12, steps=25)
+    _drill(loop, PostgresStore(embedded_postgres_url, deadline_seconds=PATIENCE_SECONDS), examples=12, steps=25)
 
 
 @needs_etcd
@@ -307,7 +308,7 @@ def test_no_order_of_events_breaks_the_book_on_etcd(loop: asyncio.AbstractEventL
 def test_no_order_of_many_events_breaks_the_book_on_postgresql(
     loop: asyncio.AbstractEventLoop, embedded_postgres_url: str, store_tables: None
 ) -> None:
-    _drill(loop, PostgresStore(embedded_postgres_url), examples=200, steps=60)
+    _drill(loop, PostgresStore(embedded_postgres_url, deadline_seconds=PATIENCE_SECONDS), examples=200, steps=60)
 
 
 @pytest.mark.drill

@@ -8,11 +8,12 @@ import pytest
 from gpupool.leases.base import LeaseNotFound, LeaseStore
 from gpupool.leases.liveness import NodeLiveness, health_key, list_live_nodes
 from gpupool.leases.postgres import PostgresStore
+from tests.gpupool.leases.contract import PATIENCE_SECONDS
 
 
 @pytest.fixture
 async def store(embedded_postgres_url: str, store_tables: None) -> AsyncIterator[LeaseStore]:
-    opened = PostgresStore(embedded_postgres_url)
+    opened = PostgresStore(embedded_postgres_url, deadline_seconds=PATIENCE_SECONDS)
     yield opened
     await opened.close()
 

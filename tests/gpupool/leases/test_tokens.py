@@ -17,7 +17,7 @@ from gpupool.models import Device, FencingBase
 from gpupool.policies.lease import Portion
 from tenants.actor import SYSTEM
 from tests.gpupool.leases.books import NODE, a_book, device, facts_of, settle
-from tests.gpupool.leases.contract import put
+from tests.gpupool.leases.contract import PATIENCE_SECONDS, put
 from tests.gpupool.leases.etcd_server import EtcdServer, an_etcd, needs_etcd
 from tests.gpupool.pool import a_device, a_version, an_online_node, place_one
 
@@ -50,7 +50,7 @@ async def _token(store: LeaseStore, base: int) -> int:
 @needs_etcd
 @pytest.mark.shows("P11")
 async def test_a_store_that_was_wiped_gives_no_token_twice_and_locks_no_leader_out(server: EtcdServer) -> None:
-    store = EtcdStore(parse_etcd_url(server.url))
+    store = EtcdStore(parse_etcd_url(server.url), deadline_seconds=PATIENCE_SECONDS)
     for _ in range(50):
         await put(store, "/a", b"x")
     first = await _lead(store)
@@ -61,7 +61,7 @@ async def test_a_store_that_was_wiped_gives_no_token_twice_and_locks_no_leader_o
     await store.close()
     server.wipe()
     server.start()
-    store = EtcdStore(parse_etcd_url(server.url))
+    store = EtcdStore(parse_etcd_url(server.url), deadline_seconds=PATIENCE_SECONDS)
     again = await _lead(store)
     assert again.revision > max(last.revision, token)
     base = await sync_to_async(known_base)()
@@ -73,7 +73,7 @@ async def test_a_store_that_was_wiped_gives_no_token_twice_and_locks_no_leader_o
 
 @needs_etcd
 async def test_from_postgresql_to_etcd_and_back_tokens_grow(server: EtcdServer, postgres_store: LeaseStore) -> None:
-    etcd = EtcdStore(parse_etcd_url(server.url))
+    etcd = EtcdStore(parse_etcd_url(server.url), deadline_seconds=PATIENCE_SECONDS)
     node = await sync_to_async(an_online_node)(a_device("gpu-0"))
     for _ in range(100):
         await put(postgres_store, "/a", b"x")
