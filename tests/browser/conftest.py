@@ -30,7 +30,7 @@ FLAGS: Final = [
     "--disable-component-update",
     "--disable-sync",
 ]
-DEADLINE_MS: Final = 15_000
+DEADLINE_MS: Final = 30_000
 # Pages are usable before their scripts run: a link that is clicked then leads to a page, not to a dialog. So a page is
 # told to be covered until it is loaded, which actions wait for.
 SAYS_LOADED: Final = "addEventListener('load', () => document.documentElement.setAttribute('data-loaded', ''))"
@@ -109,7 +109,7 @@ def _chromium() -> "Iterator[Browser]":
     with playwright_api.sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         # Playwright's synchronous API runs a loop in this thread; Django would then refuse every query here.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=4 * DEADLINE_MS)
         yield browser
         browser.close()
 
