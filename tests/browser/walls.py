@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dashboard.live.gpumem_codec import GpumemEncoder
 from gpupool.policies.memory_wire import frame_of
@@ -12,6 +12,10 @@ from tests.dashboard.live.memory_examples import MovingFleet
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, WebSocketRoute
+
+TOLD_PERIOD_SECONDS: Final = 60.0
+"""After three without a frame a page calls its figures stale, and later it begins anew. Here the next frame comes when
+the test has its turn."""
 
 
 class WallDouble:
@@ -77,7 +81,7 @@ class WallDouble:
         if asked.get("op") != "subscribe" or asked["channel"] != "gpumem":
             return
         self._number = asked["n"]
-        socket.send(json.dumps({"op": "subscribed", "n": self._number, "period": 1.0}))
+        socket.send(json.dumps({"op": "subscribed", "n": self._number, "period": TOLD_PERIOD_SECONDS}))
         self._keyframe()
 
     def _keyframe(self) -> None:
