@@ -47,8 +47,8 @@ def test_a_question_is_asked_and_answered(
     page.keyboard.press("Enter")
     page.locator("#verdict").wait_for()
     assert "context_tokens=8192" in page.url
-    assert page.get_by_text(answer).is_visible()
-    assert page.get_by_text(reason).is_visible()
+    page.get_by_text(answer).wait_for()
+    page.get_by_text(reason).wait_for()
     shoot(page, f"fit-answer-{theme}")
     assert violations(page) == []
     page.locator("#id_devices").fill("2")
