@@ -130,7 +130,7 @@ def test_newer_requests_come_in_by_the_filters_that_are_chosen(open_page: OpenPa
     page.locator("#live").wait_for(state="hidden")
     rows.first.get_by_role("link").first.click()
     page.locator("#waterfall-title").wait_for()
-    assert "a new key" in (page.locator(".facts").text_content() or "")
+    page.locator(".facts").get_by_text("a new key").first.wait_for()
 
 
 def test_filters_are_kept_in_the_address(open_page: OpenPage, acme: Tenant) -> None:
