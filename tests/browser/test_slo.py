@@ -139,6 +139,7 @@ def test_an_operator_makes_one_and_is_told_what_a_threshold_may_be(board: Object
     dialog.get_by_label("Within, in seconds").fill("0.8")
     dialog.get_by_role("button", name="Make objective").click()
     page.get_by_role("heading", name="vision · queue").wait_for()
+    page.wait_for_load_state()
     assert page.locator(".slo-row").count() == 9
     page.get_by_role("link", name="Delete the objective").click()
     page.get_by_role("button", name="Delete objective").click()
@@ -199,11 +200,16 @@ def test_what_changes_while_a_change_is_asked_for_is_asked_for_again(open_page: 
     sockets: list[WebSocketRoute] = []
     asked: list[Route] = []
 
+    def listens(opened: "WebSocketRoute") -> None:
+        # With a period that outlasts the test: a page gives up a socket that says nothing for ten seconds.
+        opened.send(json.dumps({"op": "subscribed", "n": 1, "period": 60}))
+        sockets.append(opened)
+
     def change(name: str) -> None:
         Objective.objects.update(name=name)
         sockets[0].send(json.dumps({"n": 1, "as_of": 0, "objectives": [name]}))
 
-    page.route_web_socket("**/ws/live", lambda opened: opened.on_message(lambda _: sockets.append(opened)))
+    page.route_web_socket("**/ws/live", lambda opened: opened.on_message(lambda _: listens(opened)))
     log_in(page, "olga", then="/console/slo/")
     wait_until(lambda: bool(page.evaluate("true") and sockets), "it does not listen")
     change("first")
