@@ -80,9 +80,9 @@ def test_lost_database_makes_the_page_stale_and_says_since_when(
     log_in(page, "olga")
     wait_for_pill(page, "live")
     monkeypatch.setattr(dashboard.live.feeds.fleet, "build_console_frame", away)
+    page.get_by_text("The database does not answer.").wait_for()  # without a frame for some seconds it is stale, too
     wait_for_pill(page, "stale")
     assert page.locator("#live").inner_text().startswith("Stale · as of ")
-    page.get_by_text("The database does not answer.").wait_for()
     shoot(page, "overview-stale")
     assert violations_in_both_themes(page) == []  # old figures are to be read, too
     monkeypatch.undo()
@@ -166,6 +166,7 @@ def test_keyboard_reaches_the_content_first_closes_menus_and_walks_through_lists
     page.wait_for_url("**simulated=yes*")
     shown = page.get_by_label("Simulated")
     shown.dispatch_event("keydown", {"key": "ArrowDown"})  # which opens it on macOS
+    page.evaluate("new Promise((done) => setTimeout(done))")  # what is chosen there comes in a later turn
     shown.select_option("no")
     page.wait_for_url("**simulated=no*")
 
