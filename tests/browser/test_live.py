@@ -225,7 +225,10 @@ def test_an_instance_that_is_gone_is_said_to_be(open_page: OpenPage, web: Web) -
     late: list[Route] = []
     page.route("**/js/refresh.js", lambda route: late.append(route))
     page.goto(f"/console/instances/{made.instance.pk}/", wait_until="commit")
-    wait_until(lambda: page.query_selector(".actions [data-htmx-powered]") is not None, "htmx was there before it")
+    wait_until(
+        lambda: page.query_selector(".actions [data-htmx-powered]") is not None and bool(late),
+        "htmx was there before it",
+    )
     late.pop().continue_()
     page.wait_for_load_state()
     stop = page.get_by_role("link", name="Drain and stop")
