@@ -76,6 +76,7 @@ def test_the_wall_is_drawn_and_moves(
     picture = "gatehouseFlame.wall.canvas.toDataURL()"
     before = page.evaluate(picture)
     double.tick(30)
+    wait_until(lambda: told(page, "now.tree.seq") == double.seq, "its frame does not arrive")
     wait_until(lambda: page.evaluate(picture) != before, "the canvas stays as it was")
     assert values != ""
     assert told(page, "stats.resyncs") == 0
