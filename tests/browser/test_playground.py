@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-LATER_SECONDS = 20.0
+LATER_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
