@@ -19,7 +19,8 @@ from tests.waiting import is_gone, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_DEADLINE_SECONDS = 240.0
-STOP_DEADLINE_SECONDS = 60.0
+STOP_DEADLINE_SECONDS = 120.0
+KILLED_DEADLINE_SECONDS = 5.0  # until a process that was killed has been given its last turn
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ class House:
             if not name.startswith(("GATEHOUSE_", "VALKEY_")) and name != "DATABASE_URL"
         } | {"GATEHOUSE_VAR_DIR": str(var_dir)}
         self.process: subprocess.Popen[bytes] | None = None
-        self.seen: set[int] = set()
+        self.seen: set[psutil.Process] = set()  # by number and start: numbers are given again
         self._outputs = 0
 
     def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -68,14 +69,17 @@ class House:
     def _look(self) -> None:
         """Remember every process of this house, engines included: all carry its folder in their environment."""
         if self.process is not None:
-            for child in psutil.Process(self.process.pid).children(recursive=True):
-                self.seen.add(child.pid)
+            self.seen.update(psutil.Process(self.process.pid).children(recursive=True))
+
+    def left(self) -> list[psutil.Process]:
+        """Those seen that have not ended."""
+        return [seen for seen in self.seen if seen.is_running() and not is_gone(seen.pid)]
 
     def pid_of(self, name: str) -> int:
         state = json.loads((self.var_dir / "run" / "processes.json").read_text())
         return int(next(item["pid"] for item in state if item["name"] == name))
 
-    def engines(self) -> list[int]:
+    def engines(self) -> list[psutil.Process]:
         """Engine processes that agents of this folder started."""
         found = []
         for process in psutil.process_iter(["cmdline"]):
@@ -85,7 +89,7 @@ class House:
                 except psutil.Error:
                     continue
                 if any(str(self.var_dir) in value for value in environ.values()):
-                    found.append(process.pid)
+                    found.append(process)
         return found
 
     def signal(self, number: signal.Signals) -> int:
@@ -126,7 +130,9 @@ def _is_chat_completion(answer: str) -> bool:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_from_nothing_to_an_answer_and_back_to_nothing(house: House) -> None:
     """One long story, because each start takes seconds: its chapters are the promises of `make up`."""
+    began = time.monotonic()
     said = house.up()
+    first_seconds = time.monotonic() - began
     assert [int(step) for step in re.findall(r"^\[(\d)/8\]", said, re.MULTILINE)] == [2, 3, 4, 5, 6, 7, 8]
     first = _curl(said)
     assert _is_chat_completion(first.stdout), first.stdout + first.stderr
@@ -139,8 +145,8 @@ def test_from_nothing_to_an_answer_and_back_to_nothing(house: House) -> None:
     again = house.command("up")
     assert again.returncode == 1
     assert "already runs in this clone" in again.stderr
-    status = house.command("status")
-    assert status.returncode == 0, status.stdout
+    # It leaves each door two seconds, which a busy machine may exceed once.
+    wait_until(lambda: house.command("status").returncode == 0, "all is not well")
 
     # What dies is started again.
     drain = house.pid_of("drain")
@@ -151,12 +157,12 @@ def test_from_nothing_to_an_answer_and_back_to_nothing(house: House) -> None:
     engines = house.engines()
     assert len(engines) == 1
     house.signal(signal.SIGKILL)
-    rest = house.seen - set(engines)
-    wait_until(lambda: all(is_gone(pid) for pid in rest), "processes outlived a killed `up`")
+    wait_until(lambda: set(house.left()) <= set(engines), "processes outlived a killed `up`")
     assert house.command("status").returncode == 1
     began = time.monotonic()
     said = house.up()
-    assert time.monotonic() - began < 60  # 20 s on an idle machine, and tests do not have one
+    # 20 s on an idle machine, and tests do not have one: on a busy one the first start tells what is long.
+    assert time.monotonic() - began < max(60.0, 2 * first_seconds)
     assert house.engines() == engines
 
     # The key is a hash now: the line takes it from the environment, and a new one can be had.
@@ -172,7 +178,7 @@ def test_from_nothing_to_an_answer_and_back_to_nothing(house: House) -> None:
 
     # Ctrl-C: nothing is left, engines included.
     assert house.signal(signal.SIGINT) == 0
-    assert [pid for pid in house.seen if not is_gone(pid)] == []
+    wait_until(lambda: house.left() == [], "processes outlived `up`", deadline_seconds=KILLED_DEADLINE_SECONDS)
     assert house.engines() == []
     assert not (house.var_dir / "run" / "environment.json").exists()
     assert house.command("down").stdout == "Gatehouse is not running.\n"
@@ -187,7 +193,7 @@ def test_stopped_in_the_middle_of_starting_leaves_nothing(house: House, step: in
         )
     wait_until(lambda: f"[{step}/8]" in output.read_text(), f"step {step} did not come", deadline_seconds=120)
     assert house.signal(signal.SIGINT) == 0, output.read_text()
-    assert [pid for pid in house.seen if not is_gone(pid)] == []
+    wait_until(lambda: house.left() == [], "processes outlived `up`", deadline_seconds=KILLED_DEADLINE_SECONDS)
     assert house.engines() == []
 
 
