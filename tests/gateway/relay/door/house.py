@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from tenants.principal import Principal
 
+_TURN_SECONDS = 0.005
 PRINCIPAL = Principal(uuid4(), "demo", uuid4(), frozenset({"infer"}), (), None)
 
 
@@ -279,6 +279,13 @@ class DoorHouse:
         """As SIGTERM."""
         self.server.handle_exit(15, None)
 
+    def end_notice(self, seconds: float) -> None:
+        """As if the notice of so many seconds, which has begun, were over."""
+        ends, now = self.server._notice_ends, asyncio.get_running_loop().time()
+        assert ends is not None
+        assert now <= ends <= now + seconds
+        self.server._notice_ends = now
+
     async def stop(self) -> None:
         for client in self._clients:
             client.leave()
@@ -290,7 +297,15 @@ class DoorHouse:
         await self.upstream.aclose()
 
     async def connect(self) -> RawClient:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        return self._client(*await asyncio.open_connection("127.0.0.1", self.port))
+
+    async def connect_and_say(self, first: bytes) -> RawClient:
+        """A connection that never was a silent one: what it says is there before the door looks at it."""
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        connection.sendall(first)
+        return self._client(*await asyncio.open_connection(sock=connection))
+
+    def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> RawClient:
         client = RawClient(reader, writer)
         self._clients.append(client)
         return client
@@ -320,11 +335,12 @@ def chat(*, stream: bool = False, model: str = "alias", **members: Any) -> dict[
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Return once `condition` holds; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
+    """Return once `condition` holds; fails after `seconds`, in turns of the loop: who is not run meanwhile has none."""
+    turns = round(seconds / _TURN_SECONDS)
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        await asyncio.sleep(0.005)
+        assert turns, "it did not come to that"
+        turns -= 1
+        await asyncio.sleep(_TURN_SECONDS)
 
 
 def free_port() -> int:
