@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.clock import SystemClock
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.plan import Outcome, Ready, SlimRequest
 from gateway.relay.protocol import GuardedProtocol
 from gateway.relay.upstream import Origin
@@ -45,12 +46,15 @@ async def close(wire: Wire) -> None:
     wire.close()
 
 
-async def warm(open_door: OpenDoor, engine: EngineDouble, quick: bool, **options: Any) -> DoorHouse:
-    """A door with an idle connection to the engine; the first script is used up."""
+async def warm(
+    open_door: OpenDoor, engine: EngineDouble, quick: bool, *, deadlines: Deadlines | None = None, **options: Any
+) -> DoorHouse:
+    """A door with an idle connection to the engine; the first script is used up, without these `deadlines`."""
     house = await open_door(engine.port, **options)
     house.pipeline.quick = quick
     assert (await house.ask(chat())).status == 200
     await until(lambda: house.upstream.idle_connections(Origin("127.0.0.1", engine.port)) == 1)
+    house.door._deadlines = deadlines or Deadlines()
     house.settlements.clear()
     house.pipeline.picker.outcomes.clear()
     return house
