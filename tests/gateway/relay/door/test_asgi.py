@@ -80,7 +80,8 @@ async def test_a_client_that_leaves(client: UpstreamClient, script: Any, stream:
         server = Server(door, json.dumps(chat(stream=stream)).encode())
         await until(lambda: len(engine.received) == 1 and (not stream or len(server.sent) == 2))
         server.left.set()
-        await asyncio.wait_for(server.task, 1)
+        await until(server.task.done, 1)
+        await server.task
         await until(lambda: engine.open == 0)
         assert [s.outcome for s in pipeline.settlements] == [Outcome.CANCELLED]
 
@@ -89,7 +90,7 @@ async def test_a_client_that_does_not_read(client: UpstreamClient) -> None:
     async with EngineDouble(answers(completion())) as engine:
         door, pipeline = build(client, engine.port, limits=DoorLimits(send_deadline_seconds=0.2))
         server = Server(door, json.dumps(chat()).encode(), stuck=True)
-        await asyncio.wait_for(server.task, 5)
+        await asyncio.wait_for(server.task, 30)
         # The engine has done its work and the row was written before the bytes were let go.
         assert [s.outcome for s in pipeline.settlements] == [Outcome.SUCCESS]
 
