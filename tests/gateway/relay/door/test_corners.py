@@ -82,6 +82,7 @@ async def test_trailers_after_a_refusal_hold_no_connection(open_door: OpenDoor) 
     house = await open_door()
     client = await house.connect()
     client.writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+    await until(lambda: bool(house.server.server_state.connections))
     (protocol,) = house.server.server_state.connections
     assert isinstance(protocol, GuardedProtocol)
     client.writer.write(b"0\r\nX-T: a")
