@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gateway.relay import server as server_module
 from gateway.relay.server import ServerLimits
 from tests.doubles.engine import EngineDouble, Received, Wire, answers, completion
 from tests.gateway.relay.door.house import DoorHouse, RawClient, chat, until
@@ -51,7 +52,10 @@ async def test_answers_say_that_they_are_the_last_of_their_connection(open_door:
         assert await closed(kept)
 
 
-async def test_a_request_on_its_way_when_no_more_are_taken_is_answered(open_door: OpenDoor) -> None:
+async def test_a_request_on_its_way_when_no_more_are_taken_is_answered(
+    open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_LINGER_SECONDS", 30.0)  # however late they are run who ask here
     async with EngineDouble(answers(completion())) as engine:
         house = await open_door(engine.port)
         kept, fresh = await house.connect(), await house.connect()
@@ -70,6 +74,7 @@ async def test_connections_in_the_listeners_queue_are_answered(
     open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel has accepted them, nobody else has: closing the listener would reset them."""
+    monkeypatch.setattr(server_module, "_LINGER_SECONDS", 30.0)  # however long fifty take to ask one after the other
     async with EngineDouble(answers(completion())) as engine:
         house = await open_door(engine.port)
         stop_listening = house.server._stop_listening
