@@ -14,6 +14,7 @@ from tests.doubles.engine import EngineDouble, Wire, answers, chat_stream, chunk
 from tests.gateway.relay.door.house import DoorHouse, chat, free_port, until
 
 OpenDoor = Callable[..., Awaitable[DoorHouse]]
+ALIVE = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 async def test_probes(open_door: OpenDoor) -> None:
@@ -119,19 +120,17 @@ async def test_heads_are_bounded_in_size(open_door: OpenDoor) -> None:
 @pytest.mark.parametrize(("sent", "told"), [(b"", b""), (b"GET / HT", b"HTTP/1.1 408"), (b"\r\n\r\n", b"")])
 async def test_heads_are_bounded_in_time(open_door: OpenDoor, sent: bytes, told: bytes) -> None:
     house = await open_door(limits=ServerLimits(head_deadline_seconds=0.2, drain_notice_seconds=0))
-    client = await house.connect()
-    client.writer.write(sent)
-    async with asyncio.timeout(5):
+    client = await house.connect_and_say(sent)
+    async with asyncio.timeout(30):
         assert (await client.reader.read()).startswith(told)
 
 
 async def test_a_slow_head_after_a_request_is_bounded_too(open_door: OpenDoor) -> None:
     house = await open_door(limits=ServerLimits(head_deadline_seconds=0.2, drain_notice_seconds=0))
-    client = await house.connect()
-    await client.request("GET", "/healthz")
+    client = await house.connect_and_say(ALIVE)
     assert (await client.answer()).status == 200
     client.writer.write(b"\r\nGET /healthz HTTP/1.1\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await client.head())[0] == 408
 
 
@@ -211,10 +210,9 @@ async def test_connections_notice_a_client_that_vanished(open_door: OpenDoor) ->
 async def test_idle_connections_are_closed(open_door: OpenDoor) -> None:
     limits = ServerLimits(keep_alive_seconds=0.2, head_deadline_seconds=0.4, drain_notice_seconds=0)
     house = await open_door(limits=limits)
-    client = await house.connect()
-    await client.request("GET", "/healthz")
+    client = await house.connect_and_say(ALIVE)
     assert (await client.answer()).status == 200
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await client.reader.read() == b""
 
 
@@ -227,7 +225,7 @@ async def test_first_signal_gives_notice_and_lets_finish(open_door: OpenDoor) ->
         await wire.end_chunks()
 
     async with EngineDouble(streams(chunk("A"), then=wait), answers(completion())) as engine:
-        house = await open_door(engine.port, limits=ServerLimits(drain_notice_seconds=0.5))
+        house = await open_door(engine.port, limits=ServerLimits(drain_notice_seconds=30.0))
         client = await house.connect()
         await client.request("POST", "/v1/chat/completions", json.dumps(chat(stream=True)).encode())
         await until(lambda: len(engine.received) == 1)
@@ -236,6 +234,7 @@ async def test_first_signal_gives_notice_and_lets_finish(open_door: OpenDoor) ->
         ready = await house.ask(method="GET", path="/readyz")
         assert (ready.status, ready.json) == (503, {"status": "draining"})
         assert (await house.ask(chat())).status == 200  # still taken
+        house.end_notice(30.0)
         await until(lambda: not house.server.servers[0].is_serving())
         with pytest.raises(OSError):
             await house.connect()
