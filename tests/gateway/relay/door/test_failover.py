@@ -282,7 +282,8 @@ async def test_a_client_may_shorten_its_deadline_and_nobody_is_blamed(open_door:
         for stream in (False, True) * 6:
             told = await door.house.ask(chat(stream=stream), headers=[("X-Gatehouse-Timeout-Ms", "50")])
             assert (told.status, told.error["code"]) == (504, "upstream_timeout")
-        assert 0 < int(engine.received[0].header("x-request-deadline-ms") or 0) <= 50
+        told_to_engine = [int(request.header("x-request-deadline-ms") or 0) for request in engine.received]
+        assert 0 < max(told_to_engine) <= 50
         assert not door.balancer.breaker_states()
         assert {s.outcome for s in door.house.settlements} == {Outcome.FAILED}
 
@@ -297,11 +298,11 @@ async def test_a_deadline_that_is_none_is_refused(open_door: OpenDoor, value: st
 
 async def test_a_longer_deadline_and_anothers_header_change_nothing(open_door: OpenDoor) -> None:
     async with EngineDouble(stall_script) as engine:
-        door = await Balanced.start(open_door, engine.port, deadlines=Deadlines(total_seconds=0.3))
+        door = await Balanced.start(open_door, engine.port, deadlines=Deadlines(total_seconds=1.0))
         headers = [("X-Gatehouse-Timeout-Ms", "60000"), ("X-Stainless-Timeout", "0")]
         told = await door.house.ask(chat(), headers=headers)
         assert told.status == 504
-        assert 200 < int(engine.received[0].header("x-request-deadline-ms") or 0) <= 300
+        assert 200 < int(engine.received[0].header("x-request-deadline-ms") or 0) <= 1000
 
 
 async def test_no_further_engine_is_tried_after_the_retries_deadline(open_door: OpenDoor) -> None:
