@@ -60,9 +60,9 @@ async def test_a_cancelled_response_lets_go_of_the_engine_within_a_second(
         house = await open_door(engine.port)
         talk = await begun(house, engine, told)
         await talk.say("response.cancel")
-        async with asyncio.timeout(1):
-            response = (await talk.hear_until("response.done"))["response"]
-            await until(lambda: engine.open == 0, 1)
+        hearing = asyncio.create_task(talk.hear_until("response.done"))
+        await until(lambda: hearing.done() and engine.open == 0, 1)
+        response = (await hearing)["response"]
         assert response["status"] == "cancelled"
         assert response["status_details"]["reason"] == "client_cancelled"
         settlement = (await house.settled())[0]
@@ -215,12 +215,13 @@ async def test_draining_ends_idle_conversations_at_once(open_door: OpenDoor) -> 
 
 async def test_a_notice_comes_before_the_drain(open_door: OpenDoor) -> None:
     async with EngineDouble(streams(*chat_stream("Still"))) as engine:
-        house = await open_door(engine.port, limits=ServerLimits(drain_notice_seconds=0.5))
+        house = await open_door(engine.port, limits=ServerLimits(drain_notice_seconds=30.0))
         talk = await Talk.begin(house.port)
         house.signal()
         await until(lambda: house.door.draining)
         await talk.user()
         assert (await talk.respond())["status"] == "completed"
+        house.end_notice(30.0)
         assert await talk.closed() == 1001
 
 
@@ -298,8 +299,11 @@ async def test_a_conversation_that_listens_is_not_idle(open_door: OpenDoor) -> N
         await wire.end_chunks()
 
     async with EngineDouble(script) as engine:
-        house = await open_door(engine.port, realtime_limits=RealtimeLimits(idle_seconds=0.1))
+        limits = RealtimeLimits()
+        house = await open_door(engine.port, realtime_limits=limits)
         talk = await begun(house, engine, None)
+        object.__setattr__(limits, "idle_seconds", 0.1)  # not before: until here it could only be late
+        await talk.user("Well?")  # its last word
         asyncio.get_running_loop().call_later(0.4, go_on.set)
         assert (await talk.hear_until("response.done"))["response"]["status"] == "completed"
         assert await talk.closed() == 1000
