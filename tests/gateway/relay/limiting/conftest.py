@@ -6,6 +6,7 @@ import pytest
 
 from core.embedded.valkey import ValkeyServer
 from tests.gateway.relay.limiting.valkey import Counters
+from tests.waiting import stay_within_a_day
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
 
 @pytest.fixture
 def counters(server: ValkeyServer) -> Iterator[Counters]:
+    stay_within_a_day()
     counters = Counters(server.database_url(0))
     counters.begin()
     yield counters
