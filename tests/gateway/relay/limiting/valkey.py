@@ -103,7 +103,7 @@ class Counters:
 
 
 class TimedStore(Store):
-    """Scripts that take the time from the key `clock`; answers can be lost on their way."""
+    """Scripts that take the time from the key `clock`; answers can be lost on their way, and are else waited for."""
 
     drop_answers = 0
     drop_calls = 0
@@ -112,7 +112,7 @@ class TimedStore(Store):
         if self.drop_calls:
             self.drop_calls -= 1
             raise StoreUnavailable("not sent")
-        answer = await super().call(timed(script), *values, deadline_seconds=deadline_seconds)
+        answer = await super().call(timed(script), *values)
         if self.drop_answers:
             self.drop_answers -= 1
             raise StoreUnavailable("no answer")
