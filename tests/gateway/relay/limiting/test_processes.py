@@ -116,7 +116,8 @@ async def test_idle_slices_are_given_back_by_themselves(processes: list[Process]
     for process in processes:
         for _ in range(50):
             process.settle(await process.reserve(limits, Charge(5, 5)), Charge(5, 5))
-    assert processes[0].limiter.reserve_now(limits, Charge(5, 5)) is not None
+        if process is processes[0]:  # before any of its slices can have been idle for long
+            assert process.limiter.reserve_now(limits, Charge(5, 5)) is not None
     await until(lambda: counters.counter("c", limits[0]).get("held", 0) == 1, "slices of requests given back")
     await until(lambda: counters.counter("w", limits[1]).get("held", 0) == 0, "slices of tokens given back")
     assert counters.counter("c", limits[0])["used"] == 150
