@@ -1,7 +1,6 @@
 """The HTTP client towards engines, against raw sockets."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -31,13 +30,13 @@ async def client() -> AsyncIterator[UpstreamClient]:
 
 
 async def send(
-    client: UpstreamClient, port: int, *, connect_seconds: float = 1.0, head_seconds: float = 2.0
+    client: UpstreamClient, port: int, *, connect_seconds: float = 30.0, head_seconds: float = 30.0
 ) -> UpstreamResponse:
     origin = Origin("127.0.0.1", port)
     return await client.request(origin, HEAD, b"{}", connect_seconds=connect_seconds, head_seconds=head_seconds)
 
 
-async def read_all(response: UpstreamResponse, seconds: float = 2.0) -> bytes:
+async def read_all(response: UpstreamResponse, seconds: float = 30.0) -> bytes:
     parts = []
     while data := await response.read(seconds):
         parts.append(data)
@@ -109,9 +108,9 @@ async def test_broken_answers(client: UpstreamClient, pieces: tuple[bytes, ...],
 async def test_what_came_before_a_loss_is_handed_out(client: UpstreamClient) -> None:
     async with EngineDouble(raw(head(200, ("Content-Length", "9")) + b"hello", close=True)) as engine:  # type: ignore[arg-type]
         response = await send(client, engine.port)
-        assert await response.read(1.0) == b"hello"
+        assert await response.read(30.0) == b"hello"
         with pytest.raises(ConnectionLost):
-            await response.read(1.0)
+            await response.read(30.0)
 
 
 async def test_deadlines_say_their_phase(client: UpstreamClient) -> None:
@@ -120,17 +119,19 @@ async def test_deadlines_say_their_phase(client: UpstreamClient) -> None:
         await wire.stall()
 
     async with EngineDouble(stall, half) as engine:
-        began = time.monotonic()
+        sending = asyncio.create_task(send(client, engine.port, head_seconds=0.1))
+        await until(sending.done, 1.0)
         with pytest.raises(DeadlinePassed) as caught:
-            await send(client, engine.port, head_seconds=0.1)
+            await sending
         assert caught.value.phase is Phase.HEAD
         await until(lambda: engine.open == 0)  # closed, not left behind
         response = await send(client, engine.port)
+        reading = asyncio.create_task(response.read(0.1))
+        await until(reading.done, 1.0)
         with pytest.raises(DeadlinePassed) as caught:
-            await response.read(0.1)
+            await reading
         assert caught.value.phase is Phase.BODY
         response.close()
-        assert time.monotonic() - began < 2.0
 
 
 async def test_a_later_deadline_may_be_sooner(client: UpstreamClient) -> None:
@@ -145,7 +146,7 @@ async def test_refused_is_a_failure_to_connect(client: UpstreamClient) -> None:
     with pytest.raises(ConnectFailed):
         await send(client, free_port())
     with pytest.raises(ConnectFailed):
-        await client.request(Origin("no.such.host.invalid", 1), HEAD, b"", connect_seconds=5.0, head_seconds=1.0)
+        await client.request(Origin("no.such.host.invalid", 1), HEAD, b"", connect_seconds=30.0, head_seconds=30.0)
 
 
 async def test_a_connection_that_is_not_made_in_time(client: UpstreamClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +199,7 @@ async def test_closing_before_the_end_closes_the_connection(client: UpstreamClie
 
     async with EngineDouble(endless) as engine:
         response = await send(client, engine.port)
-        await response.read(1.0)
+        await response.read(30.0)
         response.close()
         await until(lambda: engine.open == 0)
         with pytest.raises(ConnectionLost):
@@ -218,8 +219,8 @@ async def test_release_waits_a_moment_for_the_end(client: UpstreamClient) -> Non
     async with EngineDouble(late_end) as engine:
         origin = Origin("127.0.0.1", engine.port)
         response = await send(client, engine.port)
-        assert await response.read(1.0) == b"data"
-        response.release(5.0)
+        assert await response.read(30.0) == b"data"
+        response.release(30.0)
         assert client.idle_connections(origin) == 0
         end.set()
         await until(lambda: client.idle_connections(origin) == 1)
@@ -299,7 +300,7 @@ async def test_unread_bytes_are_bounded() -> None:
     async with EngineDouble(flood) as engine:
         response = await send(client, engine.port)
         await until(lambda: wires[0].unsent > 0)
-        assert len(await response.read(1.0) or b"") < 1_000_000
+        assert len(await response.read(30.0) or b"") < 1_000_000
         rest = await read_all(response)
         assert len(rest) > 30_000_000
         await client.aclose()
@@ -330,8 +331,8 @@ async def test_an_answer_before_the_request_is_read_ends_the_connection(client: 
             origin,
             b"POST / HTTP/1.1\r\nhost: e\r\ncontent-length: %d\r\n\r\n" % len(body),
             body,
-            connect_seconds=1.0,
-            head_seconds=5.0,
+            connect_seconds=30.0,
+            head_seconds=30.0,
         )
         assert (response.status, await read_all(response)) == (413, b"{}")
         await until(lambda: client.connections(origin) == 0)
@@ -353,7 +354,7 @@ async def test_framing_without_a_body_is_bounded(client: UpstreamClient, flood: 
 
     async with EngineDouble(endless) as engine:
         response = await send(client, engine.port)
-        assert await response.read(2.0) == b"hello"
+        assert await response.read(30.0) == b"hello"
         with pytest.raises(BadResponse, match="framing"):
-            await response.read(5.0)
+            await response.read(30.0)
         await until(lambda: engine.open == 0)
