@@ -20,6 +20,7 @@ from tenants.services.ledger import Progress, record_usage
 from tests.factories import make_tenant
 from tests.gateway.services.limit_process import SaidProcess
 from tests.tenants.usage_rows import usage_row
+from tests.waiting import stay_within_a_day
 
 PREFIX: Final = "keeping:"
 AT_ONCE: Final = KeeperTimes(compare=0.0, look=0.01, slices=0.0, join=0.0, ledger=0.0)
@@ -29,6 +30,7 @@ class Rig:
     """A keeper with a Valkey and a ledger of its own."""
 
     def __init__(self, client: "redis.Redis", spools: Path) -> None:
+        stay_within_a_day()
         self.client = client
         self.spools = spools
         self.recovered = 0
