@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 import redis
@@ -15,7 +16,7 @@ from tenants.services.departments import change_tenant, set_parent
 from tenants.services.limits import change_limit
 from tests.factories import make_tenant
 from tests.gateway.services.limit_rig import Rig
-from tests.waiting import wait_until
+from tests.waiting import stay_within_a_day, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,6 +38,7 @@ def rarely(rig: Rig) -> LimitKeeper:
 
 
 def test_a_budget_of_a_changed_zone_begins_with_what_the_ledger_has(rig: Rig, rarely: LimitKeeper) -> None:
+    stay_within_a_day(ZoneInfo("Asia/Kolkata"))
     limit = rig.limit()
     other = rig.limit("tokens")
     rig.spend(uuid7(), 1)
