@@ -68,7 +68,7 @@ class RunningDrain:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive()
 
 
@@ -115,7 +115,7 @@ class Door:
                 Settlement(Outcome.SUCCESS, 200, Usage(1, None, 2, UsageSource.ENGINE), 0.1, ttft_seconds=0.01)
             )
 
-    async def all_in(self, seconds: float = 20.0) -> None:
+    async def all_in(self, seconds: float = 60.0) -> None:
         assert self.outbox is not None
         await self.outbox.flush(seconds)
         assert self.spool.unacknowledged == 0
