@@ -6,9 +6,11 @@ import pytest
 import redis
 from django.conf import settings
 
+from config.apps import _reader
 from core.embedded.process import free_port
 from gateway.relay.limiting import layout
 from gateway.relay.limiting.key_limits import key_limit
+from gateway.services import limit_standing
 from gateway.services.limit_standing import StandingReader
 from gateway.services.snapshot_source import limit_rows
 from tenants.actor import SYSTEM
@@ -17,11 +19,20 @@ from tenants.services import rotate_api_key
 from tenants.services.limits import create_limit
 from tenants.standing import Standing, read_standings
 from tests.factories import make_key, make_tenant
+from tests.waiting import stay_within_a_day
 
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Valkey that stalls is waited for longer than a page would."""
+    monkeypatch.setattr(limit_standing, "DEADLINE_SECONDS", 30.0)
+    monkeypatch.setattr(_reader(), "_client", None)  # made with the deadline of before
+
+
 def _limit() -> Limit:
+    stay_within_a_day()
     return create_limit(tenant=make_tenant(), metric="tokens", window="day", amount=100, actor=SYSTEM)
 
 
