@@ -19,6 +19,7 @@ from tenants.services.ledger import Progress, record_usage
 from tenants.services.limits import create_limit
 from tests.factories import make_tenant
 from tests.tenants.usage_rows import usage_row
+from tests.waiting import stay_within_a_day
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,6 +32,7 @@ def _limits(*arguments: str) -> list[list[str]]:
 
 @pytest.mark.shows("G5")
 def test_counters_stand_beside_the_ledger_and_are_set_right_when_told_to(valkey_url: str) -> None:
+    stay_within_a_day()
     tenant = make_tenant("acme")
     create_limit(tenant=tenant, metric="requests", window="day", amount=10, actor=SYSTEM)
     [limit] = limit_rows(None)
