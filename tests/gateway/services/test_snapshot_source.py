@@ -38,6 +38,8 @@ from tenants.actor import SYSTEM
 from tenants.models import ApiKey, LedgerMark, TenantState
 from tenants.services import create_api_key, create_tenant, grant_model, revoke_api_key, set_tenant_state
 from tenants.services.limits import create_limit
+from tests.locks import somebody_waits
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -149,12 +151,20 @@ def test_a_read_that_hangs_can_be_interrupted(source: DatabaseSnapshotSource) ->
     create_tenant(slug="acme", name="Acme", actor=SYSTEM)
     with psycopg.connect(os.environ["DATABASE_URL"]) as blocker:
         blocker.execute("LOCK TABLE tenants_tenant IN ACCESS EXCLUSIVE MODE")
+        source = DatabaseSnapshotSource(statement_timeout_ms=60_000)
         source.read_epochs()  # connected: there is something to interrupt
-        threading.Timer(0.2, source.interrupt).start()
+
+        def interrupt_once_it_hangs() -> None:
+            wait_until(lambda: _closing(somebody_waits), "the read to hang")
+            source.interrupt()
+
+        interrupting = threading.Thread(target=interrupt_once_it_hangs)
+        interrupting.start()
         began = time.monotonic()
         with pytest.raises(SourceUnavailable):
             source.load_section(GRANTS)
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 30.0
+        interrupting.join()
         blocker.rollback()
     assert len(source.load_section(GRANTS).rows) == 1
 
@@ -185,7 +195,13 @@ async def _within(seconds: float, condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: Follower) -> None:
+@pytest.fixture(params=[pytest.param(1.0, marks=pytest.mark.drill), 30.0])
+def soon(request: pytest.FixtureRequest) -> float:
+    """A machine on which all other tests run too keeps no second: it is the drill's to measure."""
+    return float(request.param)
+
+
+async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: Follower, soon: float) -> None:
     tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
     new = await _other_thread(create_api_key, tenant, name="k", actor=SYSTEM)
     digest = digest_credential(new.secret)
@@ -195,23 +211,25 @@ async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: F
     assert not found.revoked
     assert follower.snapshot.tenant(tenant.pk) is not None
     await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
-    await _within(1.0, lambda: (row := follower.snapshot.key(digest)) is not None and row.revoked)
+    await _within(soon, lambda: (row := follower.snapshot.key(digest)) is not None and row.revoked)
 
 
-async def test_an_engine_that_is_switched_off_leaves_and_comes_back_within_a_second(follower: Follower) -> None:
+async def test_an_engine_that_is_switched_off_leaves_and_comes_back_within_a_second(
+    follower: Follower, soon: float
+) -> None:
     instance = await _other_thread(attach, "tiny", 4001)
     model = instance.version.model_id
-    await _within(1.0, lambda: len(follower.snapshot.endpoints(model)) == 1)
+    await _within(soon, lambda: len(follower.snapshot.endpoints(model)) == 1)
     await _other_thread(set_engine_enabled, "vllm", False, actor=SYSTEM)
-    await _within(1.0, lambda: not follower.snapshot.endpoints(model))
+    await _within(soon, lambda: not follower.snapshot.endpoints(model))
     await _other_thread(set_engine_enabled, "vllm", True, actor=SYSTEM)
-    await _within(1.0, lambda: len(follower.snapshot.endpoints(model)) == 1)
+    await _within(soon, lambda: len(follower.snapshot.endpoints(model)) == 1)
 
 
 async def test_changes_are_followed_through_dropped_connections(follower: Follower) -> None:
     await asyncio.to_thread(_terminate_others)
     tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
-    await _within(2.0, lambda: follower.snapshot.tenant(tenant.pk) is not None)
+    await _within(30.0, lambda: follower.snapshot.tenant(tenant.pk) is not None)
     assert not follower.away
 
 
@@ -222,7 +240,7 @@ async def test_a_deleted_key_is_forgotten(follower: Follower) -> None:
     await follower.resolve(digest)
     await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
     await _other_thread(ApiKey.objects.all().delete)
-    await _within(1.0, lambda: follower.snapshot.key(digest) is None)
+    await _within(30.0, lambda: follower.snapshot.key(digest) is None)
 
 
 def test_a_tenants_own_version_changes_nobody_elses_context(source: DatabaseSnapshotSource) -> None:
