@@ -65,7 +65,7 @@ def read(store: DatabaseUsageStore | None = None, **more: Any) -> UsageRead:
     }
 
     async def ask() -> UsageRead:
-        asking = store or DatabaseUsageStore()
+        asking = store or DatabaseUsageStore(deadline_seconds=30.0)
         try:
             return await asking.read(UsageAsk(**asked | more))
         finally:
