@@ -23,7 +23,7 @@ def doomed(house: TestHouse, request: pytest.FixtureRequest) -> Iterator[LlamaEn
     attach("doomed", engine.port, engine="llamacpp")
     grant_model(house.tenant, model_pattern="doomed", actor=SYSTEM)
     with house.client() as client:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while client.post(CHAT, json=body(1, stream=False)).status_code != 200:
             assert time.monotonic() < deadline, "the relay does not learn of the new engine"
     yield engine
@@ -32,7 +32,9 @@ def doomed(house: TestHouse, request: pytest.FixtureRequest) -> Iterator[LlamaEn
 
 def body(tokens: int, *, stream: bool) -> dict[str, object]:
     messages = [{"role": "user", "content": "Hello"}]
-    return {"model": "doomed", "messages": messages, "max_tokens": tokens, "stream": stream, "ignore_eos": True}
+    asked = {"model": "doomed", "messages": messages, "max_tokens": tokens, "stream": stream, "ignore_eos": True}
+    # So much is said of each token that an engine cannot have ended a long answer before anybody reads it.
+    return asked | ({"logprobs": True, "top_logprobs": 200} if stream else {})
 
 
 @pytest.mark.shows("G12")
