@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def settings_here(tmp_path: Path, valkey_url: str) -> Environment:
     """This run's servers, a folder of its own, and polls so rare that only hints can explain anything."""
-    return replace(environment(), var_dir=tmp_path, snapshot_poll_seconds=30.0)
+    return replace(environment(), var_dir=tmp_path, snapshot_poll_seconds=300.0)
 
 
 def _make_tenant(slug: str) -> object:
@@ -40,7 +40,7 @@ async def test_a_write_is_seen_at_its_hint(settings_here: Environment) -> None:
     try:
         assert runtime.ready() is None
         before = runtime.snapshot.version
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             number = 0
             while runtime.snapshot.version == before:  # the subscription may come after the first hints
                 number += 1
@@ -80,7 +80,7 @@ def test_a_drain_ends_when_told_to(settings_here: Environment) -> None:
     drain = threading.Thread(target=build_drain(settings_here, stop).run)
     drain.start()
     stop.set()
-    drain.join(timeout=10)
+    drain.join(timeout=60)
     assert not drain.is_alive()
 
 
