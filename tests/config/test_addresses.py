@@ -8,7 +8,8 @@ import pytest
 
 from config.environment import Environment
 from config.up.addresses import choose_doors, choosing_ports, local_url, write_runtime_file
-from core.embedded.process import StartError, free_port
+from core.embedded.process import StartError
+from tests.ports import free_port
 
 
 @pytest.fixture

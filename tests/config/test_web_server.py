@@ -13,7 +13,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from config.environment import environment
 from config.web_server import WebServer, build_server
 from core.env import SettingsError
-from tests.gateway.relay.door.house import free_port, until
+from tests.gateway.relay.door.house import until
+from tests.ports import free_port
 
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
@@ -46,7 +47,7 @@ async def served() -> AsyncIterator[tuple[WebServer, str]]:
         await until(lambda: server.started)
         yield server, f"ws://127.0.0.1:{port}"
         server.should_exit = True
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
 
 async def test_websockets_open_at_every_address_and_tell_what_they_are_told(served: tuple[WebServer, str]) -> None:
@@ -81,7 +82,7 @@ async def test_a_server_that_stops_tells_its_websockets_to_come_back(served: tup
     async with connect(f"{url}/a") as socket:
         server.should_exit = True
         with pytest.raises(ConnectionClosed) as closed:
-            await asyncio.wait_for(socket.recv(), 10)
+            await asyncio.wait_for(socket.recv(), 60)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
 
