@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from tests.house import TestHouse
 from tests.recorder import Recorder
 
 MODEL = "recorded"
-REQUESTS = 3000
-SECONDS = 60  # longer than it takes: the replay is ended when all has happened, however slow the machine
+REQUESTS = 9000
+SECONDS = 180  # longer than it takes: the replay is ended when all has happened, however slow the machine
 IN_FLIGHT = 32
 ROOT = Path(__file__).resolve().parents[2]
 SHARED_TRACES = ROOT.parent / "shared" / "data" / "traces"
@@ -45,7 +46,9 @@ def start_replay(house: TestHouse, trace: Path, key: str, *options: str) -> "sub
 @pytest.mark.slow
 def test_relay_and_drain_are_killed_in_the_middle(house: TestHouse, recorder: Recorder, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
-    rows = [f"2024-01-01 00:00:{n * SECONDS / REQUESTS:09.6f},40,200\n" for n in range(REQUESTS)]
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    times = [begin + timedelta(seconds=n * SECONDS / REQUESTS) for n in range(REQUESTS)]
+    rows = [f"{at:%Y-%m-%d %H:%M:%S.%f},40,200\n" for at in times]
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
     options = ["--model", MODEL, "--max-tokens", "200", "--in-flight", str(IN_FLIGHT), "--limit", str(REQUESTS)]
     replay = start_replay(house, trace, house.new_key("replay").secret, *options)
