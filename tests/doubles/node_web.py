@@ -49,7 +49,7 @@ class FakeWeb:
         self.connections: set[ServerConnection] = set()
         self.rows: dict[UUID, DesiredInstance] | None = None
         self.revision = 0
-        self._news = asyncio.Condition()
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._server: Server | None = None
 
     @property
@@ -85,22 +85,33 @@ class FakeWeb:
             await self._tell(connection)
 
     async def until(self, condition: Callable[[], bool], *, deadline_seconds: float = 60.0) -> None:
-        """Wait until what was heard fulfils `condition`; fails with what was heard last."""
+        """Wait until what was heard fulfils `condition`; fails with what was heard last.
+
+        It is asked with every message: of several that come at once none is passed over.
+        """
+        waiting = condition, asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._ask(*waiting)
         try:
-            async with asyncio.timeout(deadline_seconds), self._news:
-                await self._news.wait_for(condition)
+            async with asyncio.timeout(deadline_seconds):
+                await waiting[1]
         except TimeoutError:
             raise AssertionError(f"not within {deadline_seconds} s; last heard: {self.latest()}") from None
+        finally:
+            self._waiting.remove(waiting)
 
     async def until_state(self, instance_id: UUID, *states: str, deadline_seconds: float = 60.0) -> InstanceFact:
         """The first report in which the instance is in one of `states`."""
-        await self.until(
-            lambda: (fact := self.fact(instance_id)) is not None and fact.state in states,
-            deadline_seconds=deadline_seconds,
-        )
-        fact = self.fact(instance_id)
-        assert fact is not None
-        return fact
+        found: list[InstanceFact] = []
+
+        def look() -> bool:
+            fact = self.fact(instance_id)
+            if fact is not None and fact.state in states:
+                found.append(fact)
+            return bool(found)
+
+        await self.until(look, deadline_seconds=deadline_seconds)
+        return found[0]
 
     def latest(self) -> Hello | Observed | None:
         """The newest message with facts in it."""
@@ -155,8 +166,19 @@ class FakeWeb:
             await connection.send(msgspec.json.encode(desired), text=True)
 
     async def _heard(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+        for condition, met in list(self._waiting):
+            self._ask(condition, met)
+
+    @staticmethod
+    def _ask(condition: Callable[[], bool], met: "asyncio.Future[None]") -> None:
+        """What the condition fails with, the one who waits for it is told."""
+        if met.done():
+            return
+        try:
+            if condition():
+                met.set_result(None)
+        except Exception as error:  # noqa: BLE001  # raised where it is waited for
+            met.set_exception(error)
 
 
 def row(
