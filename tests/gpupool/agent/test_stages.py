@@ -110,7 +110,7 @@ async def test_who_compares_a_hundred_gigabytes_stops_at_once(web: FakeWeb, var_
         await web.desire(other := a_row(model.as_uri(), manifest=manifest, verify_seconds=60.0))
         await web.until(lambda: (f := web.fact(other.instance_id)) is not None and "compared" in f.reason)
     threads.shutdown()  # an agent that ends waits for them too
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30  # a comparison that nobody stops goes on for its 60 seconds
 
 
 async def test_what_is_read_for_one_that_sleeps_ends_with_its_agent_and_is_taken_up_by_the_next(
@@ -118,7 +118,7 @@ async def test_what_is_read_for_one_that_sleeps_ends_with_its_agent_and_is_taken
 ) -> None:
     model = var_dir / "model.gguf"
     copyfile(TINY, model)
-    os.truncate(model, 100 << 30)
+    os.truncate(model, 1 << 40)  # minutes of reading, though it takes no room
     wish = a_row(model.as_uri(), state="asleep")
     asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor())
     await web.desire(wish)
@@ -126,7 +126,7 @@ async def test_what_is_read_for_one_that_sleeps_ends_with_its_agent_and_is_taken
         await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "being read" in f.reason)
     begun = time.monotonic()
     threads.shutdown()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     os.truncate(model, 1 << 20)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
     web.forget()
@@ -153,8 +153,10 @@ async def test_an_engine_that_does_not_load_onto_its_devices_in_time_says_so_and
         assert fact is not None
         assert "The device load stage failed: it was not loaded within 0.3 s." in fact.reason
         caches = var_dir / "agent" / "test" / "model_cache"
-        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and f.pid is None)
-        assert list(caches.iterdir()) == []
+        # As a report says that its process has gone: the next start makes another.
+        await web.until(
+            lambda: (f := web.fact(wish.instance_id)) is not None and f.pid is None and not list(caches.iterdir())
+        )
 
 
 @pytest.mark.shows("P5")
@@ -200,13 +202,13 @@ class Engine:
         self.said.append(event)
 
 
-def a_shop(path: Path, uses: list[Mapping[int, int | None] | None]) -> Workshop:
+def a_shop(path: Path, uses: list[Mapping[int, int | None] | None], *, return_deadline: float = 0.05) -> Workshop:
     """Its device answers with these in turn, and then with the last for ever."""
     return Workshop(
         state=StateDir(path), log_dir=path, ports=PortRange(100, 1), ports_in_use=lambda: (), devices=dict,
         device_use=lambda device: uses.pop(0) if len(uses) > 1 else uses[0], on_change=lambda: None,
-        on_end=lambda: None, clock=SystemClock(), timings=replace(FAST, load_poll=0.01, return_deadline=0.05),
-        cache=ModelCache(path),
+        on_end=lambda: None, clock=SystemClock(),
+        timings=replace(FAST, load_poll=0.01, return_deadline=return_deadline), cache=ModelCache(path),
     )  # fmt: skip
 
 
@@ -214,7 +216,8 @@ def a_shop(path: Path, uses: list[Mapping[int, int | None] | None]) -> Workshop:
 async def test_a_device_is_waited_for_until_it_has_the_memory_of_an_engine_back(tmp_path: Path) -> None:
     engine = Engine("gpu0")
     stranger = {7: 5 << 30}  # goes on, and is none of ours
-    shop = a_shop(tmp_path, [{41: 1 << 30, **stranger}, {41: None, **stranger}, stranger])
+    uses: list[Mapping[int, int | None] | None] = [{41: 1 << 30, **stranger}, {41: None, **stranger}, stranger]
+    shop = a_shop(tmp_path, uses, return_deadline=30.0)
     assert await memory_held(engine, shop, {41, 42}) == ""
     assert engine.said == ["Its process has ended. Its devices do not have all of their memory back yet."] * 2
 
