@@ -106,7 +106,7 @@ async def test_a_refusal_on_the_stream_ends_the_agent_with_its_reason(web: FakeW
     web.refuse = "It speaks protocol 7."
     async with running_agent(web, var_dir) as agent:
         with pytest.raises(NodeRefused, match=r"It speaks protocol 7\."):
-            await asyncio.wait_for(asyncio.shield(agent), 10)
+            await asyncio.wait_for(asyncio.shield(agent), 60)
 
 
 async def test_a_web_process_behind_https_is_verified(tmp_path: Path, var_dir: Path) -> None:
@@ -182,8 +182,14 @@ async def test_readings_are_told_every_second_and_silence_is_measured_in_half_a_
         def told() -> set[float | None]:
             return {device.utilization for one in web.observed for device in one.devices if device.vendor == "nvidia"}
 
-        begun = asyncio.get_running_loop().time()
-        await web.until(lambda: len(told()) >= 3, deadline_seconds=10.0)
-        assert asyncio.get_running_loop().time() - begun < 4.0  # three seconds of readings, and not of heartbeats
+        before, heard_at = len(told()), list[float]()  # when each of those after that was heard
+
+        def quick() -> bool:
+            if len(told()) > before + len(heard_at):
+                heard_at.append(asyncio.get_running_loop().time())
+            return any(third - first < 3.5 for first, third in zip(heard_at, heard_at[2:], strict=False))
+
+        # Three within two seconds of readings, and not of heartbeats, once this process does not stand still.
+        await web.until(quick)
     defaults = {field.name: field.default for field in fields(PoolSettings)}
     assert defaults["node_unreachable_seconds"] == 30.0
