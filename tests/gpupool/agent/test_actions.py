@@ -78,12 +78,12 @@ class Node:
             on_change=self.told.set,
             reboot_command=(reboot,),
             clock=SystemClock(),
-            patience=Patience(holders=0.2, poll=0.01, reset=2.0, notice=0.0),
+            patience=Patience(holders=0.2, poll=0.01, reset=30.0, notice=0.0),
         )
 
     async def end_of(self, row: DeviceAction) -> ActionFact:
         self.runner.set_wanted([row])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 for fact in self.runner.facts():
                     if fact.action_id == row.action_id and fact.state != "running":
@@ -207,7 +207,7 @@ async def test_a_restart_is_told_before_it_and_never_called_done_by_the_agent(tm
 async def test_a_restart_that_did_not_come_keeps_nothing_else_waiting(tmp_path: Path, smi: Path) -> None:
     async with a_node(tmp_path, a_gpu()) as node:
         node.runner.set_wanted([an_action("reboot", stable_id="")])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not any(fact.outcome for fact in node.runner.facts()):
                 node.told.clear()
                 await node.told.wait()

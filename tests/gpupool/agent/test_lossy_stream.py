@@ -107,7 +107,7 @@ async def test_at_twelve_percent_loss_every_event_arrives_once(var_dir: Path, se
         web_port, web.port = web.port, int(address.rpartition(":")[2])
         async with running_agent(web, var_dir, sources=[Troubled()]):
             web.port = web_port
-            await web.until(lambda: len(web.kept) == ERRORS, deadline_seconds=30.0)
+            await web.until(lambda: len(web.kept) == ERRORS, deadline_seconds=120.0)
             assert [web.kept[n].code for n in sorted(web.kept)] == list(range(1, ERRORS + 1))
             assert sorted(web.kept) == list(range(1, ERRORS + 1))
             await web.until(lambda: any(not report.events for report in web.observed))

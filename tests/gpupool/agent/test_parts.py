@@ -129,7 +129,7 @@ async def answering(answer: bytes, *, close: bool = True) -> AsyncIterator[int]:
 )
 async def test_an_answer_is_read_whole(answer: bytes) -> None:
     async with answering(answer) as port:
-        assert await ask(port, GET, deadline_seconds=5) == Answer(200, b"ok")
+        assert await ask(port, GET, deadline_seconds=30) == Answer(200, b"ok")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_an_answer_is_read_whole(answer: bytes) -> None:
 async def test_what_is_no_answer_is_told(answer: bytes, close: bool, words: str) -> None:
     async with answering(answer, close=close) as port:
         with pytest.raises(ProbeFailed, match=words):
-            await ask(port, GET, deadline_seconds=5 if close else 0.3)
+            await ask(port, GET, deadline_seconds=30 if close else 0.3)
 
 
 def free_port() -> int:
@@ -180,7 +180,7 @@ async def test_a_stranger_on_the_port_is_not_taken_for_the_engine(tmp_path: Path
             async with asyncio.timeout(0.5):
                 await until_loaded(get_engine("llamacpp"), process, port)
         own = EngineProcess(os.getpid(), start_mark(os.getpid()) or "")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await until_loaded(get_engine("llamacpp"), own, port)
     process.signal(signal.SIGKILL)
     await process.ended()
@@ -200,7 +200,7 @@ async def test_children_of_an_engine_end_with_it(tmp_path: Path) -> None:
     )
     process = sleeper(tmp_path, {MARK_VARIABLE: mark}, code)
     log = tmp_path / "engine.log"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not (text := log.read_text().strip()):  # noqa: ASYNC110  # another process writes it
             await asyncio.sleep(0.02)
     child = psutil.Process(int(text))
@@ -208,7 +208,7 @@ async def test_children_of_an_engine_end_with_it(tmp_path: Path) -> None:
     await process.ended()
     assert child.is_running()
     assert kill_marked(mark) == 1
-    await asyncio.to_thread(psutil.wait_procs, [child], 10)
+    await asyncio.to_thread(psutil.wait_procs, [child], 30)
     assert start_mark(child.pid) is None
 
 
@@ -222,7 +222,7 @@ async def test_children_that_hide_their_environment_end_with_their_engine(tmp_pa
     )
     process = sleeper(tmp_path, {MARK_VARIABLE: f"{tmp_path}|x|1|1"}, code)
     log = tmp_path / "engine.log"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not (text := log.read_text().strip()):  # noqa: ASYNC110  # another process writes it
             await asyncio.sleep(0.02)
     child, stranger = (psutil.Process(int(pid)) for pid in text.split())
@@ -231,7 +231,7 @@ async def test_children_that_hide_their_environment_end_with_their_engine(tmp_pa
         os.kill(process.pid, signal.SIGKILL)
         await process.ended()
         assert kill_orphans(process.pid, tmp_path) == 1
-        await asyncio.to_thread(psutil.wait_procs, [child], 10)
+        await asyncio.to_thread(psutil.wait_procs, [child], 30)
         assert start_mark(child.pid) is None
         assert start_mark(stranger.pid) is not None
     finally:
@@ -240,7 +240,7 @@ async def test_children_that_hide_their_environment_end_with_their_engine(tmp_pa
 
 async def test_a_process_that_is_over_at_once_is_told_so(tmp_path: Path) -> None:
     process = start_engine(("/bin/true",), env={}, log_path=tmp_path / "engine.log", cwd=tmp_path)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await process.ended()).exit_code == 0
     assert not process.alive()
     process.signal(signal.SIGKILL)  # reaches nobody
