@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.conf import settings
+from django.db import connections
 from django.test import Client, override_settings
 from pytest_django import Settings
 
@@ -17,14 +18,15 @@ def _cheap_passwords(settings: Settings) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _valkey_is_waited_for() -> Iterator[None]:
-    """A page does without one that does not answer at once: what is tested by it may not, on a machine that stalls."""
+def _servers_are_waited_for() -> Iterator[None]:
+    """Pages do without a Valkey or a database that does not answer at once: tests of them may not, where all stalls."""
     waits = {"socket_connect_timeout": 10, "socket_timeout": 10}
     with (
         override_settings(CACHES={"default": {**settings.CACHES["default"], "OPTIONS": waits}}),
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr("dashboard.reads.health.DEADLINE_SECONDS", 10.0)
+        patch.setitem(connections.settings["default"]["OPTIONS"], "connect_timeout", 30)
         yield
 
 
