@@ -1,11 +1,14 @@
 """The page of engines: what each can do, the switches, broken plugins, and attaching one by its address."""
 
+from functools import partial
+
 import pytest
 from django.test import Client
 
 from dashboard import reasons
 from dashboard.views.console import engines as page
 from gpupool import services
+from gpupool.controller.prober import probe
 from gpupool.engines.plugins import BrokenPlugin
 from gpupool.models import EngineSwitch, Instance, InstanceState
 from gpupool.selectors import EngineOverview, list_engines
@@ -13,6 +16,7 @@ from tenants.actor import SYSTEM
 from tenants.models import AuditEvent
 from tests.dashboard.people import person, pool
 from tests.gpupool.engine_stub import EngineStub
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.django_db
 
@@ -99,6 +103,14 @@ def test_what_is_not_there_cannot_be_switched(operator: Client, address: str) ->
     assert operator.post(address).status_code == 404
 
 
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer is late after three seconds, and none after four: what a machine may stall."""
+    monkeypatch.setattr("gpupool.controller.prober.SLOW_SECONDS", DEADLINE_SECONDS)
+    monkeypatch.setattr("dashboard.views.console.attach.probe", partial(probe, deadline_seconds=DEADLINE_SECONDS))
+
+
+@pytest.mark.usefixtures("_patient")
 def test_an_engine_that_answers_is_attached_and_takes_requests(operator: Client) -> None:
     assert f'href="{ATTACH}"' in operator.get("/console/instances/").content.decode()
     with EngineStub("meta/llama") as engine:
@@ -110,6 +122,7 @@ def test_an_engine_that_answers_is_attached_and_takes_requests(operator: Client)
     assert AuditEvent.objects.get(action="instance.attached").actor_kind == "user"
 
 
+@pytest.mark.usefixtures("_patient")
 @pytest.mark.parametrize(
     ("changes", "told"), [({}, "It does not answer"), ({"model": "other"}, "It serves llama, not other.")]
 )
