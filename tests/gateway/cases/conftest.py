@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from tests.gateway.cases.desk import Case, CasesHouse, Engines
+from gateway.relay.deadlines import Deadlines
+from tests.gateway.cases.desk import USUAL, Case, CasesHouse, Engines
 from tests.house import house_environ, own_database
 from tests.kept import Kept
 
@@ -47,6 +48,17 @@ def house(
 ) -> CasesHouse:
     """See tests.gateway.cases.desk; one for all of these tests."""
     return _house.get(request, lambda: _settled(django_db_blocker, tmp_path_factory.mktemp("cases")))
+
+
+@pytest.fixture
+def deadlines() -> Deadlines:
+    """What both doors keep; see tests.gateway.cases.desk.keeping."""
+    return USUAL
+
+
+@pytest.fixture(autouse=True)
+def _kept(house: CasesHouse, deadlines: Deadlines) -> None:
+    house.keep(deadlines)
 
 
 @pytest.fixture

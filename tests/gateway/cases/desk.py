@@ -1,7 +1,8 @@
 """What the tests of the cases share: a house with both doors open, engines that do what a test says, and answers.
 
 The house has no engine of its own: each test attaches doubles under a model's name that no other test uses, so that
-no breaker and no counter of one test is another's. Deadlines are short; a test says where it waits for one.
+no breaker and no counter of one test is another's. Deadlines are the usual ones, which no test meets by chance; a test
+that waits for one is marked with `keeping` those in which that one alone is short.
 """
 
 import asyncio
@@ -13,11 +14,13 @@ from itertools import count
 from typing import Any, Final
 
 import httpx2 as httpx
+import pytest
 import redis
 from django.db import transaction
 
 from bench.house import wait_until
 from bench.rows import Key, make_key, make_tenant, set_engine_health
+from gateway.relay.deadlines import Deadlines
 from gateway.relay.limiting.layout import GENERATION, area
 from gpupool.models import Instance
 from gpupool.services.attach import attach_engine
@@ -32,10 +35,10 @@ MESSAGES: Final = "/v1/messages"
 RESPONSES: Final = "/v1/responses"
 TALK: Final = [{"role": "user", "content": "Hello"}]
 
-FIRST_TOKEN_SECONDS: Final = 1.5
-INTER_TOKEN_SECONDS: Final = 1.0
-TOTAL_SECONDS: Final = 3.5
-KEEP_ALIVE_SECONDS: Final = 0.3
+USUAL: Final = Deadlines()
+TALKATIVE: Final = Deadlines(keep_alive_seconds=0.3)
+"""Clients are soon told that we live."""
+
 ATTEMPTS: Final = 3
 BODY_CAP_BYTES: Final = 1024 * 1024
 SERVED: Final = "deployment-of-ours"
@@ -47,6 +50,11 @@ ENGINE_KEY: Final = "the-key-that-an-engine-asks-for"
 _numbers = count(1)
 
 
+def keeping(deadlines: Deadlines) -> pytest.MarkDecorator:
+    """For a test, or all of a module: the doors keep these deadlines."""
+    return pytest.mark.parametrize("deadlines", [deadlines], ids=["own deadlines"])
+
+
 class CasesHouse(TestHouse):
     """Drain, relay and web; the tenant `acme` may use every model but `hidden`."""
 
@@ -55,13 +63,10 @@ class CasesHouse(TestHouse):
     clients: dict[str, httpx.Client]
     exhausted: Key
     """Its limit never has room again."""
+    deadlines = USUAL
 
     def settle_in(self) -> None:
         self.environ |= {
-            "GATEHOUSE_FIRST_TOKEN_DEADLINE_SECONDS": str(FIRST_TOKEN_SECONDS),
-            "GATEHOUSE_INTER_TOKEN_DEADLINE_SECONDS": str(INTER_TOKEN_SECONDS),
-            "GATEHOUSE_TOTAL_DEADLINE_SECONDS": str(TOTAL_SECONDS),
-            "GATEHOUSE_SSE_KEEP_ALIVE_SECONDS": str(KEEP_ALIVE_SECONDS),
             "GATEHOUSE_ATTEMPTS": str(ATTEMPTS),
             "GATEHOUSE_RETRY_SHARE": "1",  # the process's budget of retries is shown elsewhere
             "GATEHOUSE_BODY_CAP_BYTES": str(BODY_CAP_BYTES),
@@ -83,6 +88,21 @@ class CasesHouse(TestHouse):
             process: httpx.Client(base_url=url, timeout=30.0)
             for process, url in (("relay", self.relay_url), ("web", self.web_url))
         }
+
+    def keep(self, deadlines: Deadlines) -> None:
+        """Both doors keep these: started anew where they kept others."""
+        if deadlines == self.deadlines:
+            return
+        self.environ |= {
+            "GATEHOUSE_FIRST_TOKEN_DEADLINE_SECONDS": str(deadlines.first_token_seconds),
+            "GATEHOUSE_INTER_TOKEN_DEADLINE_SECONDS": str(deadlines.inter_token_seconds),
+            "GATEHOUSE_TOTAL_DEADLINE_SECONDS": str(deadlines.total_seconds),
+            "GATEHOUSE_SSE_KEEP_ALIVE_SECONDS": str(deadlines.keep_alive_seconds),
+        }
+        for process in ("relay", "web"):
+            self.stop(process)
+            self.start(process)
+        self.deadlines = deadlines
 
     def counter(self, key: Key) -> str:
         """Valkey's name of the key's requests a minute."""

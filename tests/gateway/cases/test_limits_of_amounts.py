@@ -1,13 +1,11 @@
 """Limits of tokens and money: reserved before, settled with what was used, alike at both doors (G1, G2, G5, G8)."""
 
-import contextlib
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-import httpx2 as httpx
 import pytest
 import redis
 
@@ -19,7 +17,7 @@ from tenants.models import ApiKey, Limit, UsageRecord
 from tenants.policies.pricing import PriceTag
 from tenants.services.limits import create_limit
 from tenants.services.prices import set_price
-from tests.doubles.engine import DONE, Received, Script, Wire, answers, chunk, stall, streams
+from tests.doubles.engine import DONE, Received, Script, Wire, answers, chunk, streams
 from tests.gateway.cases.desk import CHAT, COMPLETIONS, MESSAGES, RESPONSES, SERVED, Answer, Case, at_once
 from tests.waiting import stay_within_a_day
 
@@ -232,24 +230,6 @@ def test_g08_an_aborted_stream_is_charged_as_its_row_says(streamed: Case, end: s
     else:
         assert (row.usage_source, row.output_tokens) == ("estimated", 2)
     wait_used(streamed, limit, used_of([row]))
-
-
-@pytest.mark.shows("G8")
-def test_g08_leaving_before_the_first_word_is_not_free(streamed: Case, whole: Case) -> None:
-    for case in (streamed, whole):
-        key, limit = limited(case, FAR)
-        served = case.serve(stall)
-        asked = case.client.stream(
-            "POST", CHAT, json=case.body(served.name), headers=case.headers(key), timeout=httpx.Timeout(10, read=0.5)
-        )
-        with contextlib.suppress(httpx.ReadTimeout), asked as response:
-            assert next(response.iter_raw()).startswith(b":")  # a comment, of a stream
-        row = case.row_of(served.name)
-        assert (row.outcome, row.usage_source, row.output_tokens) == ("cancelled", "estimated", None)
-        assert row.input_tokens
-        unseen = row.reserved_output or 0
-        assert 0 < unseen <= 4096
-        wait_used(case, limit, row.input_tokens + unseen)
 
 
 # Bounds

@@ -1,9 +1,14 @@
-"""Engines that say nothing for a long time, and heartbeats that keep nobody waiting for ever (G20, G21)."""
+"""Engines that say nothing for a long time, and heartbeats that keep nobody waiting for ever (G20, G21).
+
+So are here tests of what else happens meanwhile: of clients that leave (G6, G8), of other engines (G12, G13).
+"""
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -15,19 +20,26 @@ from tests.doubles.engine import Received, Script, Wire, chat_stream, chunk, sta
 from tests.gateway.cases.desk import (
     CHAT,
     COMPLETIONS,
-    FIRST_TOKEN_SECONDS,
-    INTER_TOKEN_SECONDS,
-    KEEP_ALIVE_SECONDS,
     MESSAGES,
     RESPONSES,
     SERVED,
-    TOTAL_SECONDS,
+    TALKATIVE,
     Case,
+    Served,
+    keeping,
 )
+from tests.gateway.cases.test_leaving import asked, connect, left, read_until
+from tests.gateway.cases.test_limits_of_amounts import FAR, limited, wait_used
+from tests.gateway.cases.test_retries import is_cut, is_made_good
 
 Then = Callable[[Wire], Awaitable[None]]
 COMMENT: Final = b": keep-alive\n\n"
-PREFILL_SECONDS: Final = KEEP_ALIVE_SECONDS * 2.5
+PREFILL_SECONDS: Final = TALKATIVE.keep_alive_seconds * 2.5
+MOVED_SECONDS: Final = 25.0
+"""A deadline that is not met by then has been moved."""
+
+TOKENS: Final = replace(TALKATIVE, first_token_seconds=4.0, inter_token_seconds=2.0, total_seconds=40.0)
+TOTAL: Final = replace(TALKATIVE, total_seconds=4.0)
 _HEAD: Final = (("Content-Type", "text/event-stream"), ("Transfer-Encoding", "chunked"))
 
 
@@ -41,7 +53,7 @@ class Prefill:
     async def __call__(self, request: Received, wire: Wire) -> None:
         if self._head:
             await wire.head(200, *_HEAD)
-        await asyncio.to_thread(self.go_on.wait, TOTAL_SECONDS)
+        await asyncio.to_thread(self.go_on.wait, MOVED_SECONDS)
         if not self._head:
             await streams(*chat_stream("A", model=SERVED))(request, wire)
             return
@@ -56,6 +68,7 @@ async def long_prefill(_request: Received, wire: Wire) -> None:
 
 
 @pytest.mark.shows("G20")
+@keeping(TALKATIVE)
 @pytest.mark.parametrize(
     ("path", "comment", "head"),
     [
@@ -84,14 +97,43 @@ def test_g20_a_client_is_told_that_we_live(streamed: Case, path: str, comment: b
 
 
 @pytest.mark.shows("G20")
+@keeping(TALKATIVE)
 def test_g20_a_key_can_be_spared_the_comments(streamed: Case) -> None:
     made = create_api_key(streamed.house.tenant, name="no comments", keep_alive=False, actor=SYSTEM)
     served = streamed.serve(long_prefill)
-    headers, asked = streamed.headers(Key(made.key.pk, made.secret)), time.monotonic()
+    headers, begun = streamed.headers(Key(made.key.pk, made.secret)), time.monotonic()
     with streamed.client.stream("POST", CHAT, json=streamed.body(served.name), headers=headers) as response:
-        assert time.monotonic() - asked >= PREFILL_SECONDS * 0.9  # the status was not promised before it was known
+        assert time.monotonic() - begun >= PREFILL_SECONDS * 0.9  # the status was not promised before it was known
         assert response.status_code == 200
         assert COMMENT not in b"".join(response.iter_raw())
+
+
+@pytest.mark.shows("G6")
+@keeping(TALKATIVE)
+@pytest.mark.parametrize("head", [False, True], ids=["no head", "a head"])
+def test_g06_a_client_that_leaves_while_the_engine_prefills(streamed: Case, head: bool) -> None:
+    def told_that_we_live(client: socket.socket, _served: Served) -> None:
+        assert read_until(client, COMMENT).startswith(b"HTTP/1.1 200 ")
+
+    left(streamed, streams(chunk(role=True), then=Wire.stall) if head else stall, told_that_we_live)
+
+
+@pytest.mark.shows("G8")
+@keeping(TALKATIVE)
+def test_g08_leaving_before_the_first_word_is_not_free(streamed: Case, whole: Case) -> None:
+    for case in (streamed, whole):
+        key, limit = limited(case, FAR)
+        served = case.serve(stall)
+        with connect(case, served, key) as client:
+            asked(client, served)
+            if case.streamed:
+                read_until(client, COMMENT)
+        row = case.row_of(served.name)
+        assert (row.outcome, row.usage_source, row.output_tokens) == ("cancelled", "estimated", None)
+        assert row.input_tokens
+        unseen = row.reserved_output or 0
+        assert 0 < unseen <= 4096
+        wait_used(case, limit, row.input_tokens + unseen)
 
 
 async def beat(wire: Wire) -> None:
@@ -103,11 +145,10 @@ async def beat(wire: Wire) -> None:
 
 def _ends_by_deadline(case: Case, script: Script, seconds: float, outcome: str) -> None:
     served = case.serve(script)
-    asked = time.monotonic()
+    begun = time.monotonic()
     answer = case.ask(served.name)
-    took = time.monotonic() - asked
-    # Had its own deadline been moved, the whole request's would have ended it.
-    assert seconds * 0.95 <= took < (TOTAL_SECONDS if seconds < TOTAL_SECONDS else seconds + 4.0)
+    took = time.monotonic() - begun
+    assert seconds * 0.95 <= took < MOVED_SECONDS
     assert answer.error["code"] == "upstream_timeout"
     assert b"[DONE]" not in answer.body
     row = case.row(answer)
@@ -115,31 +156,48 @@ def _ends_by_deadline(case: Case, script: Script, seconds: float, outcome: str) 
 
 
 @pytest.mark.shows("G21")
+@keeping(TOKENS)
 def test_g21_our_comments_do_not_stretch_the_wait_for_the_first_token(streamed: Case) -> None:
-    _ends_by_deadline(streamed, stall, FIRST_TOKEN_SECONDS, "failed")
+    _ends_by_deadline(streamed, stall, TOKENS.first_token_seconds, "failed")
 
 
 @pytest.mark.shows("G21")
+@keeping(TOKENS)
 def test_g21_the_engines_heartbeats_do_not_stretch_the_wait_for_the_first_token(streamed: Case) -> None:
-    _ends_by_deadline(streamed, streams(b": begun\n\n", then=beat), FIRST_TOKEN_SECONDS, "failed")
+    _ends_by_deadline(streamed, streams(b": begun\n\n", then=beat), TOKENS.first_token_seconds, "failed")
+
+
+@pytest.mark.shows("G13")
+@keeping(TOKENS)
+def test_g13_an_engine_that_says_nothing_is_made_good(streamed: Case) -> None:
+    is_made_good(streamed, stall)
 
 
 @pytest.mark.shows("G21")
+@keeping(TOKENS)
 @pytest.mark.parametrize("then", [Wire.stall, beat], ids=["our comments", "the engine's heartbeats"])
 def test_g21_nor_the_wait_between_two_tokens(streamed: Case, then: Then) -> None:
-    _ends_by_deadline(streamed, streams(chunk("A"), then=then), INTER_TOKEN_SECONDS, "truncated")
+    _ends_by_deadline(streamed, streams(chunk("A"), then=then), TOKENS.inter_token_seconds, "truncated")
+
+
+@pytest.mark.shows("G12")
+@keeping(TOKENS)
+def test_g12_an_engine_that_falls_silent_has_cut_its_stream(streamed: Case) -> None:
+    is_cut(streamed, Wire.stall, "upstream_timeout")
 
 
 @pytest.mark.shows("G21")
+@keeping(TOTAL)
 def test_g21_nor_the_whole_request(streamed: Case) -> None:
     async def a_token_now_and_then(wire: Wire) -> None:
         while True:
-            await asyncio.sleep(INTER_TOKEN_SECONDS / 2)
+            await asyncio.sleep(0.5)
             await wire.chunk(chunk("B"))
 
-    _ends_by_deadline(streamed, streams(chunk("A"), then=a_token_now_and_then), TOTAL_SECONDS, "truncated")
+    _ends_by_deadline(streamed, streams(chunk("A"), then=a_token_now_and_then), TOTAL.total_seconds, "truncated")
 
 
 @pytest.mark.shows("G21")
+@keeping(TOTAL)
 def test_g21_a_whole_answer_has_the_deadline_of_the_request(whole: Case) -> None:
-    _ends_by_deadline(whole, stall, TOTAL_SECONDS, "failed")
+    _ends_by_deadline(whole, stall, TOTAL.total_seconds, "failed")
