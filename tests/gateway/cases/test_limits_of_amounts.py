@@ -51,7 +51,7 @@ def wait_used(case: Case, limit: Limit, used: int) -> None:
         now = counted(case, limit)
         return now["used"] == used and now["held"] == now["free"]
 
-    wait_until(settled, f"{used} used of {limit}, it is {counted(case, limit)}", seconds=8)
+    wait_until(settled, f"{used} used of {limit}, it is {counted(case, limit)}")
 
 
 def used_of(rows: list[UsageRecord]) -> int:
