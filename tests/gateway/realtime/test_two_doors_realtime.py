@@ -54,7 +54,7 @@ def rows(tenant: Tenant) -> list[UsageRecord]:
 
 
 def wait_for_rows(count: int, tenant: Tenant) -> list[UsageRecord]:
-    wait_until(lambda: len(rows(tenant)) >= count, f"{count} ledger rows of conversations", seconds=20)
+    wait_until(lambda: len(rows(tenant)) >= count, f"{count} ledger rows of conversations", seconds=60)
     return rows(tenant)
 
 
@@ -207,7 +207,7 @@ def test_a_revoked_key_ends_its_conversation_with_the_next_turn(doors: TestHouse
         await talk.user()
         await talk.respond()
         await asyncio.to_thread(revoke_api_key, key.id, actor=SYSTEM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 await talk.say("response.create")
                 event = await talk.hear()
@@ -238,7 +238,7 @@ def test_a_cancelled_turn_is_a_cancelled_row(doors: TestHouse, door: str) -> Non
         async with double:
             talk = await Talk.begin(port_of(doors, door), model=model, headers=bearer(key.secret))
             await talk.user()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await talk.say("response.create")
                 while (await talk.hear())["type"] == "error":  # this process has not heard yet that it is ready
                     await asyncio.sleep(0.05)
@@ -246,7 +246,7 @@ def test_a_cancelled_turn_is_a_cancelled_row(doors: TestHouse, door: str) -> Non
             for _ in range(2):
                 await talk.hear_until("response.output_text.delta")
             await talk.say("response.cancel")
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(20):
                 response: dict[str, Any] = (await talk.hear_until("response.done"))["response"]
                 await until(lambda: double.open == 0)
             await talk.end()
@@ -302,7 +302,7 @@ def test_a_web_process_that_stops_ends_a_turn_with_an_error(doors: TestHouse) ->
         async with double:
             talk = await Talk.begin(port_of(doors, "web"), model=model, headers=bearer(key.secret))
             await talk.user()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await talk.say("response.create")
                 while (await talk.hear())["type"] == "error":  # this process has not heard yet that it is ready
                     await asyncio.sleep(0.05)
