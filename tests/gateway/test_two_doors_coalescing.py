@@ -96,7 +96,7 @@ def test_a_hundred_at_once_are_a_hundred_rows_and_at_most_three_questions(
 
     with ThreadPoolExecutor(TOGETHER) as pool:
         told = [pool.submit(ask, number) for number in range(TOGETHER)]
-        wait_until(lambda: joined(house, door) >= before + 97, "the others have come")
+        wait_until(lambda: joined(house, door) >= before + 97, "the others have come", seconds=50)
         engine.let.set()
         answered = [future.result(60) for future in told]
     assert engine.count - asked <= 3, "reuse of at least 97 %"
