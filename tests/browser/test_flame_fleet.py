@@ -21,6 +21,7 @@ from tests.browser.walk import log_in, wait_for_pill
 from tests.browser.walls import told
 from tests.dashboard.people import person, tenant
 from tests.house import house_environ, own_database
+from tests.ports import worker_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -84,7 +85,7 @@ def test_a_simulated_fleet_is_seen_by_operator_and_tenant(chromium: "Browser", h
     house.start("controller")
     house.start(
         "simulate-fleet", "--nodes", str(NODES), "--gpus", str(GPUS), "--kind", "h100", "--speed", "20",
-        "--traffic", "0.4", "--port-first", str(20_000 + os.getpid() % 5000), "--web-url", house.web_url,
+        "--traffic", "0.4", "--port-first", str(worker_port(0)), "--web-url", house.web_url,
     )  # fmt: skip
     ready = Instance.objects.filter(state=InstanceState.READY)
     wait_until(lambda: ready.count() >= wanted, f"{wanted} instances are ready", seconds=120 + 2 * wanted)

@@ -42,7 +42,7 @@ from tests.browser.conftest import Web
 from tests.browser.test_accessible import narrowed, violations, violations_in_both_themes
 from tests.browser.walk import log_in
 from tests.dashboard.people import person, pool, tenant
-from tests.gpupool.processes import free_port
+from tests.ports import worker_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class _Backstage:
     def __init__(self, web: Web, store_url: str, folder: Path) -> None:
         node = services.create_node("sim-1", actor=SYSTEM)
         fleet = FleetSettings(
-            kind="h100", gpus=2, web_url=web.url, var_dir=folder, port_first=free_port(), speed=20.0, traffic=0.0
+            kind="h100", gpus=2, web_url=web.url, var_dir=folder, port_first=worker_port(1_400), speed=20.0, traffic=0.0
         )
         self._node = SimulatedNode("sim-1", node.token, 0, fleet)
         self._store_url = store_url
