@@ -39,7 +39,7 @@ class Tool:
             clock=self.clock,
             root=folder,
             command=str(self.command),
-            deadline_seconds=1.0,
+            deadline_seconds=30.0,
         )
 
     def says(self, name: str, text: str) -> None:
@@ -47,6 +47,7 @@ class Tool:
 
     def hang(self) -> None:
         (self._answers / "hang").touch()
+        self.source._deadline = 1.0
 
     def calls(self) -> list[str]:
         return self._calls.read_text().splitlines()
