@@ -84,7 +84,8 @@ class Fixed:
 
 
 @pytest.mark.shows("R93")
-async def test_an_exporter_is_read_over_http_and_left_alone_when_it_is_away() -> None:
+async def test_an_exporter_is_read_over_http_and_left_alone_when_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpupool.agent.exporter._DEADLINE_SECONDS", 30.0)  # of one that is there
     asked: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -167,7 +167,7 @@ def test_a_hanging_tool_is_killed_after_its_time_and_never_runs_twice(tmp_path: 
     assert made.answer().failures == {"rocm": "it did not end within 20 s and was killed"}
     (pid,) = pids.read_text().split()
     wait_until(lambda: is_gone(int(pid)), "the tool was not killed")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 18  # not by the machine's clock
 
 
 def test_a_tool_is_asked_seldom_where_files_tell_of_what_moves(bin_dir: Path, tmp_path: Path) -> None:
