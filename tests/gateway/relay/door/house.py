@@ -293,7 +293,7 @@ class DoorHouse:
             for _ in range(3):
                 self.signal()
         if self.task is not None:
-            await asyncio.wait_for(self.task, 10)
+            await asyncio.wait_for(self.task, 30)
         await self.upstream.aclose()
 
     async def connect(self) -> RawClient:
@@ -322,7 +322,7 @@ class DoorHouse:
         client = await self.connect()
         content = json.dumps(body).encode() if isinstance(body, dict) else body
         await client.request(method, path, content, headers)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await client.answer(has_body=method != "HEAD")
 
 
