@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from django.utils import timezone
 
-from core.clock import SystemClock
+from core.clock import ManualClock, SystemClock
 from gpupool import services
 from gpupool.controller.upkeep import keep_up_once
 from gpupool.models import Instance, InstanceState, ModelVersion, VersionState
@@ -117,9 +117,10 @@ def test_further_tries_of_its_agent_do_not_begin_the_time_anew() -> None:
         apply_observed(node.pk, node.session, seen(bad, state, reason="No such file."))
     first = bad.events.filter(value=InstanceState.FAILED).earliest("pk")
     for seconds, expected in ((29, VersionState.SERVING), (31, VersionState.ADMITTED)):
-        first.at = timezone.now() - timedelta(seconds=seconds)
+        now = timezone.now()
+        first.at = now - timedelta(seconds=seconds)
         first.save()
-        keep_up_once(None, clock=SystemClock(), failed_grace_seconds=30)
+        keep_up_once(None, clock=ManualClock(now), failed_grace_seconds=30)
         assert stands(new)[0] == expected
 
 
