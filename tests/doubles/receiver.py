@@ -14,6 +14,10 @@ class Received:
     body: bytes
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # more than all senders at once: one too many would be tried again after seconds only
+
+
 class Receiver:
     """`answers`: statuses for the next requests; when they are used up, 204. A redirect leads to /elsewhere.
 
@@ -43,7 +47,7 @@ class Receiver:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
