@@ -33,7 +33,7 @@ def test_quick_run_measures_every_proxy_without_a_failure(tmp_path: Path) -> Non
     ours = ("DATABASE_URL", "VALKEY_", "GATEHOUSE_", "DJANGO_")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     command = [sys.executable, "-m", "bench", "--quick", "--output", str(output)]
-    run = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=400, check=False)
     assert run.returncode == 0, run.stderr[-2000:] + run.stdout[-2000:]
     result = json.loads(output.read_text())
     assert result["failures"] == []
