@@ -113,7 +113,7 @@ def test_workers_listen_too_whether_they_are_forked_or_started(tmp_path: Path) -
     )
     try:
         forked, started = map(int, said(process).split())
-        eventually(lambda: listens(forked) and listens(started), seconds=10)
+        eventually(lambda: listens(forked) and listens(started))
         assert signal_listeners([forked]) == 1
         assert said(process) == "emptied"
     finally:

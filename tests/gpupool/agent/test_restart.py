@@ -199,7 +199,7 @@ async def test_a_child_that_outlived_its_engine_is_a_leftover_too(folder: Folder
     child = EngineProcess(int(folder.log.read_text()), start_mark(int(folder.log.read_text())) or "gone")
     assert child.alive()
     await asyncio.to_thread(stop_all, folder.state.path.parents[1])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await child.ended()
 
 

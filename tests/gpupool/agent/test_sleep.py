@@ -46,7 +46,7 @@ async def talk(fact: InstanceFact, method: str, path: str, body: Any = None) -> 
     def ask() -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{fact.port}{path}", data, method=method)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or b"null")
 
     return await asyncio.to_thread(ask)
