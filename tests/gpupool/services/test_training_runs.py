@@ -69,7 +69,7 @@ def until_waiting(job: FineTuningJob, settings: TrainingSettings) -> None:
         look(settings)
         return job.events.filter(message="Waiting").exists()
 
-    wait_until(told, "the trainer waits", seconds=10)
+    wait_until(told, "the trainer waits")
     job.refresh_from_db()
 
 
@@ -119,7 +119,7 @@ def test_a_result_that_cannot_be_written_down_is_a_failure(tenant: Tenant, setti
     job = ask(tenant, settings)
     look(settings)
     folder = settings.folders.job(job.pk)
-    wait_until(lambda: (folder / "exit.json").exists(), "the trainer's end", seconds=10)
+    wait_until(lambda: (folder / "exit.json").exists(), "the trainer's end")
     config = folder / "output" / "adapter_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"target_modules": ["q\0"]}))
     look(settings)
@@ -153,7 +153,7 @@ def test_a_runner_that_was_given_up_does_not_go_on(
     look(settings)
     assert FineTuningJob.objects.get().error_code == "trainer_not_started"
     folder = settings.folders.job(job.pk)
-    wait_until(lambda: not is_alive(folder) and not _jobs_processes(folder), "none of its processes", seconds=5)
+    wait_until(lambda: not is_alive(folder) and not _jobs_processes(folder), "none of its processes")
 
 
 @pytest.mark.parametrize("command", ["/nowhere/trainer", "/etc/passwd"])
@@ -257,7 +257,7 @@ def test_a_training_whose_runner_was_killed_has_failed_and_its_trainer_is_dead(
     job.refresh_from_db()
     assert (job.state, job.error_code) == ("failed", "runner_lost")
     marker = str(settings.folders.job(job.pk)).encode()
-    wait_until(lambda: not _commands_with(marker), "no process of the job", seconds=5)
+    wait_until(lambda: not _commands_with(marker), "no process of the job")
 
 
 def _commands_with(marker: bytes) -> list[bytes]:
@@ -302,13 +302,13 @@ def test_nothing_that_a_trainer_leaves_behind_goes_on(tenant: Tenant, settings: 
     job = ask(tenant, settings, "leaves")
     folder = settings.folders.job(job.pk)
     look(settings)
-    wait_until(lambda: read_ending(folder) is not None, "the trainer's end", seconds=10)
+    wait_until(lambda: read_ending(folder) is not None, "the trainer's end")
     # The runner itself is about to end: what it told is on disk before.
-    wait_until(lambda: len(_jobs_processes(folder)) == 1, "what the trainer left alone", seconds=10)
+    wait_until(lambda: len(_jobs_processes(folder)) == 1, "what the trainer left alone")
     until_ended(settings)
     job.refresh_from_db()
     assert job.state == "succeeded"
-    wait_until(lambda: not _jobs_processes(folder), "none of its processes", seconds=5)
+    wait_until(lambda: not _jobs_processes(folder), "none of its processes")
 
 
 def test_a_job_that_a_worker_took_and_died_is_started_by_the_next(tenant: Tenant, settings: TrainingSettings) -> None:
@@ -340,7 +340,7 @@ def test_a_result_that_was_moved_before_its_worker_died_is_registered(
 ) -> None:
     job = ask(tenant, settings)
     look(settings)
-    wait_until(lambda: read_ending(settings.folders.job(job.pk)) is not None, "the trainer's end", seconds=10)
+    wait_until(lambda: read_ending(settings.folders.job(job.pk)) is not None, "the trainer's end")
     settings.folders.take_output(job.pk, job.pk)
     until_ended(settings)
     job.refresh_from_db()
@@ -359,7 +359,7 @@ def test_a_machine_that_is_not_heard_of_loses_its_jobs_and_ends_them_when_it_is_
     job.refresh_from_db()
     assert (job.state, job.error_code, job.runner_live) == ("failed", "worker_lost", False)
     look(settings)
-    wait_until(lambda: not is_alive(settings.folders.job(job.pk)), "its end", seconds=10)
+    wait_until(lambda: not is_alive(settings.folders.job(job.pk)), "its end")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -382,7 +382,7 @@ def test_two_workers_at_once_do_everything_once(tenant: Tenant, settings: Traini
         worker.start()
     try:
         wait_until(
-            lambda: FineTuningJob.objects.filter(state="succeeded", runner_live=False).count() == 3, "all", seconds=30
+            lambda: FineTuningJob.objects.filter(state="succeeded", runner_live=False).count() == 3, "all", seconds=120
         )
     finally:
         stop.set()
