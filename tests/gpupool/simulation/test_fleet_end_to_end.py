@@ -63,7 +63,7 @@ def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_
     )  # fmt: skip
     house.start("relay")
     ready = Instance.objects.filter(state=InstanceState.READY)
-    wait_until(ready.exists, "an instance is ready", seconds=40)
+    wait_until(ready.exists, "an instance is ready", seconds=120)
     assert {(node.name, node.state, node.simulated) for node in Node.objects.all()} == {
         ("sim-h100-01", NodeState.ONLINE, True),
         ("sim-h100-02", NodeState.ONLINE, True),
@@ -79,7 +79,7 @@ def test_a_version_on_a_simulated_fleet_becomes_ready_and_answers_and_all_of_it_
     wait_until(MemoryFrame.objects.exists, "the controller records the memory")
 
     with httpx.Client(
-        base_url=house.relay_url, headers={"authorization": f"Bearer {key.secret}"}, timeout=20
+        base_url=house.relay_url, headers={"authorization": f"Bearer {key.secret}"}, timeout=30
     ) as client:
         ask = {"model": "llama", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 12}
         wait_until(lambda: client.post("/v1/chat/completions", json=ask).status_code == 200, "the relay knows it")

@@ -97,12 +97,12 @@ def test_a_gpu_that_fell_off_the_bus_is_taken_out_its_instance_moves_and_it_come
     )  # fmt: skip
     with an_agent_that_runs(SimulatedNode("node-1", token, 0, fleet)):
         ready = Instance.objects.filter(state=InstanceState.READY)
-        wait_until(ready.exists, "an instance is ready", seconds=40)
+        wait_until(ready.exists, "an instance is ready", seconds=120)
         first = ready.get()
         broken = held_device(first)
         Breaking.breaks = broken.stable_id
 
-        wait_until(lambda: ready.exclude(pk=first.pk).exists(), "another took its place", seconds=40)
+        wait_until(lambda: ready.exclude(pk=first.pk).exists(), "another took its place", seconds=120)
         assert held_device(ready.exclude(pk=first.pk).get()).pk != broken.pk
         wait_until(lambda: Instance.objects.get(pk=first.pk).state == InstanceState.STOPPED, "the first one stopped")
 
