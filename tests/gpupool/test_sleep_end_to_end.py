@@ -71,7 +71,8 @@ class Sleepers(House):
 
     def listed(self, door: str, tenant: str) -> set[str]:
         url = self.relay_url if door == "relay" else self.web_url
-        answer = httpx.get(f"{url}/v1/models", headers={"authorization": f"Bearer {self.keys[tenant].secret}"})
+        headers = {"authorization": f"Bearer {self.keys[tenant].secret}"}
+        answer = httpx.get(f"{url}/v1/models", headers=headers, timeout=30)
         return {one["id"] for one in answer.json()["data"]}
 
     def becomes(self, status: int, door: str, tenant: str, model: str) -> None:
@@ -173,9 +174,10 @@ def test_a_tenants_own_instance_sleeps_by_itself_ends_for_another_and_answers_no
 ) -> None:
     whole = Device.objects.get(kind="cpu").memory_bytes or 0
     version = a_version("own", tiny_model, memory_bytes=whole * 6 // 10)  # one awake at a time
-    ModelVersion.objects.filter(pk=version.pk).update(idle_sleep_seconds=1.0)
+    versions = ModelVersion.objects.filter(pk=version.pk)
     got: dict[str, Instance] = {}
     for tenant in ("acme", "umbra"):
+        versions.update(idle_sleep_seconds=3600.0)  # it is still awake when it is asked, however late that is
         told = house.post("instances/acquire/", version=str(version.pk), tenant=str(house.tenants[tenant].pk))
         assert (told["reused"], told["instance"]["tenant_id"]) == (False, str(house.tenants[tenant].pk))
         got[tenant] = Instance.objects.get(pk=told["instance"]["id"])
@@ -183,6 +185,7 @@ def test_a_tenants_own_instance_sleeps_by_itself_ends_for_another_and_answers_no
         for door in DOORS:
             for other in house.tenants.keys() - {tenant}:
                 house.comes_again(door, other, "own")
+        versions.update(idle_sleep_seconds=1.0)
         until(got[tenant], state=InstanceState.ASLEEP)  # it had no request for a while
         gives_back(got[tenant])
     until(got["acme"], state=InstanceState.STOPPED)
@@ -190,6 +193,7 @@ def test_a_tenants_own_instance_sleeps_by_itself_ends_for_another_and_answers_no
     assert "it was used the longest ago" in ends.after["reason"]
     got["umbra"].refresh_from_db()
     assert got["umbra"].state == InstanceState.ASLEEP
+    versions.update(idle_sleep_seconds=3600.0)
     again = house.post("instances/acquire/", version=str(version.pk), tenant=str(house.tenants["umbra"].pk))
     assert (again["reused"], again["tier"], again["instance"]["id"]) == (True, "staged", str(got["umbra"].pk))
     house.becomes(200, "relay", "umbra", "own")
