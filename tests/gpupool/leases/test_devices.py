@@ -16,6 +16,7 @@ from gpupool.policies.device_record import RecordedClaim, Standing, Status, as_r
 from gpupool.policies.lease import Portion
 from tests.gpupool.leases.books import NODE, Forgetful, a_book, device, facts_of, settle
 from tests.gpupool.leases.contract import put
+from tests.pace import pace
 
 
 @pytest.mark.shows("R32", "R122")
@@ -108,9 +109,9 @@ async def test_two_hundred_claims_at_once_give_no_device_two_holders(any_store: 
 async def test_a_book_of_a_thousand_devices_is_read_and_compared_quickly(any_store: LeaseStore) -> None:
     book, everything = a_book(any_store), [facts_of(number) for number in range(1000)]
     await settle(book, everything)
-    started = time.process_time()
+    before, started = pace(), time.process_time()
     await settle(book, everything)
-    took = time.process_time() - started
+    took = (time.process_time() - started) / min(before, pace())
     assert took < 1.0
     print(f"a look at 1,000 records that agree: {took * 1000:.0f} ms of CPU")
 
