@@ -42,7 +42,7 @@ def pool(tmp_path: Path, server: PostgresServer) -> Iterator[Pool]:
 
 def _row(url: str, statement: str) -> Any:
     try:
-        with psycopg.connect(url, connect_timeout=2) as connection:
+        with psycopg.connect(url, connect_timeout=30) as connection:
             return connection.execute(statement).fetchone()
     except psycopg.OperationalError:
         return None
@@ -53,7 +53,7 @@ _MOVES = "SELECT count(*) FROM tenants_auditevent WHERE action LIKE 'instance.%'
 
 
 def _answers(host: str, port: int) -> bool:
-    with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=30) as answer:
         return bool(answer.status == 200)
 
 

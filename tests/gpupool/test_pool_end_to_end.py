@@ -59,7 +59,7 @@ def _ready(pool: Pool, *, other_than: int | None = None) -> Instance:
 
 
 def _answers(instance: Instance) -> bool:
-    with urllib.request.urlopen(f"http://{instance.host}:{instance.port}/v1/models", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{instance.host}:{instance.port}/v1/models", timeout=30) as answer:
         return bool(answer.status == 200)
 
 

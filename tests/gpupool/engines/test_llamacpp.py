@@ -202,7 +202,7 @@ def serve(model: Path, port: int) -> "subprocess.CompletedProcess[bytes]":
         [sys.executable, "-m", "gpupool.engines.llamacpp.serve", *arguments],
         cwd=ROOT,
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 

@@ -181,12 +181,12 @@ def test_the_real_server_tells_its_buffers_and_is_quiet_afterwards(tmp_path: Pat
             wait_until(lambda: b"serve: listening" in log.read_bytes(), "the server did not start")
             loaded = log.read_bytes()
             address = f"http://127.0.0.1:{port}/v1/completions"
-            with urllib.request.urlopen(address, b'{"prompt": "hello", "max_tokens": 2}', timeout=10) as answer:
+            with urllib.request.urlopen(address, b'{"prompt": "hello", "max_tokens": 2}', timeout=30) as answer:
                 assert answer.status == 200
             assert log.read_bytes() == loaded  # no line for a request
         finally:
             server.kill()
-            server.wait(timeout=10)
+            server.wait(timeout=30)
     told = measured("llamacpp", log=log.read_text(errors="replace"))
     assert told.kv_tokens == 512  # two slots of 256
     assert told.weights_bytes is not None

@@ -47,7 +47,7 @@ def llamacpp(engine_args: EngineArgs) -> Iterator[int]:
     )
     with subprocess.Popen(plan.argv, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 90
             while not healthy(plan.port):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
@@ -66,7 +66,7 @@ def healthy(port: int) -> bool:
 def get(port: int, request: WireRequest | None) -> bytes:
     assert request is not None
     assert request.method == "GET"
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{request.path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{request.path}", timeout=30) as answer:
         body: bytes = answer.read()
         return body
 
