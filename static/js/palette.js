@@ -143,6 +143,7 @@ if (dialog) {
   input.addEventListener("input", () => {
     stale = true;
     hasty = false;
+    asked += 1; // an answer on its way is to another question
     clearTimeout(timer);
     timer = setTimeout(ask, WAIT_MS);
   });

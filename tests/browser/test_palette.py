@@ -1,18 +1,21 @@
 """The command palette by keyboard alone, and filters that a person keeps."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from django.utils import timezone
 
 from tenants.models import TenantRole
 from tests.browser.conftest import Web
 from tests.browser.test_accessible import violations
 from tests.browser.walk import log_in
 from tests.dashboard.people import person, pool, tenant
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 OpenPage = Callable[..., "Page"]
 Shoot = Callable[["Page", str], None]
@@ -70,6 +73,22 @@ def test_a_filter_is_kept_under_a_name_and_found_again(open_page: OpenPage, shoo
     page.get_by_text("Views", exact=True).click()
     page.get_by_role("button", name="Delete the view “Ours”").click()
     page.get_by_text("The view “Ours” is deleted.").wait_for()
+
+
+def test_an_answer_to_what_was_sought_before_is_not_followed(open_page: OpenPage) -> None:
+    page = open_page()
+    page.clock.install()
+    log_in(page, "olga", then="/console/tenants/")
+    late: list[Route] = []
+    page.route("**/palette/?q=", lambda route: late.append(route))
+    page.clock.pause_at(timezone.now() + timedelta(minutes=1))  # it waits for more to be typed
+    page.keyboard.press("Control+k")
+    page.locator("#palette input").fill("audit")
+    wait_until(lambda: bool(page.evaluate("true") and late), "it does not ask when it is opened")
+    with page.expect_request_finished():
+        late.pop().continue_()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/console/audit/")
 
 
 def test_enter_before_the_answer_goes_where_the_answer_leads_and_the_readers_own_zone_and_dates_are_taken(
