@@ -36,8 +36,24 @@ class Machines:
     def doors(self) -> list[str]:
         return [self.relays[0], self.house.web_url]
 
+    def issue(self) -> None:
+        """The issuer anew, after it was deleted."""
+        self.issuer = issuer_of(self.maker, self.address)
+
     def publish(self) -> None:
         self.address.script = answering(self.maker.key_set().encode())
+
+
+def issuer_of(maker: TokenMaker, address: RawServer) -> TokenIssuer:
+    return create_token_issuer(
+        actor=SYSTEM,
+        name="Machines",
+        issuer=maker.issuer,
+        audiences=[AUDIENCE],
+        jwks_url=f"http://127.0.0.1:{address.port}/keys",
+        allow_private=True,
+        role_scopes={"ml-engineer": ["infer", "embed"]},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +65,7 @@ def machines(house: TestHouse) -> Iterator[Machines]:
         other.environ |= {
             "GATEHOUSE_VAR_DIR": str(other.folder / "var"), "GATEHOUSE_RELAY_PORT": str(other.relay_port),
         }  # fmt: skip
-    issuer = create_token_issuer(
-        actor=SYSTEM,
-        name="Machines",
-        issuer=maker.issuer,
-        audiences=[AUDIENCE],
-        jwks_url=f"http://127.0.0.1:{address.port}/keys",
-        allow_private=True,
-        role_scopes={"ml-engineer": ["infer", "embed"]},
-    )
+    issuer = issuer_of(maker, address)
     try:
         for other in others:
             other.start("relay")
@@ -84,7 +92,7 @@ def told(door: str, credential: str, status: int) -> httpx.Response:
         return answers[-1].status_code == status
 
     try:
-        wait_until(is_so, f"{status} from {door}", deadline_seconds=20)
+        wait_until(is_so, f"{status} from {door}", deadline_seconds=60)
     except AssertionError as error:
         raise AssertionError(answers[-1].text) from error
     return answers[-1]
