@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from dashboard import labels
 from dashboard.refusals import add_refusal, said
 from dashboard.request_side import Side
-from dashboard.sheets import posted, sheet
+from dashboard.sheets import leave, posted, sheet
 from dashboard.tables import Column, Facet, Table, csv_response, is_csv, read_page
 from dashboard.tables.table import Filtered
 from tenants.actor import Actor, user_actor
@@ -155,6 +155,10 @@ class Hook:
         return self.side.address("setting-webhook-switch", self.webhook.pk, "off")
 
     @property
+    def change_url(self) -> str:
+        return self.side.address("setting-webhook-change", self.webhook.pk)
+
+    @property
     def secret_url(self) -> str:
         return self.side.address("setting-webhook-secret", self.webhook.pk)
 
@@ -207,7 +211,7 @@ def one_page(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpResp
 def create(request: HttpRequest, keeper: Keeper) -> HttpResponse:
     """The form, and the answer with the secret."""
     actor = keeper.require(Action.CREATE)
-    form = WebhookForm(posted(request), kinds=TENANT_KINDS if keeper.side.portal else PLATFORM_KINDS)
+    form = WebhookForm(posted(request), kinds=_kinds(keeper))
     status = 200
     if request.method == "POST":
         if form.is_valid():
@@ -222,6 +226,30 @@ def create(request: HttpRequest, keeper: Keeper) -> HttpResponse:
                 return sheet(request, "webhooks/_secret.html", context)
         status = 422
     return sheet(request, "webhooks/_form.html", {**_frame(keeper), "form": form}, status=status)
+
+
+def change(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpResponse:
+    """Another address, other events; its secret and the log of its deliveries stay."""
+    actor = keeper.require(Action.CHANGE)
+    webhook = keeper.webhook(webhook_id)
+    had = frozenset(kind for kind in NoticeKind if kind in webhook.events)  # also what new ones may not choose
+    form = WebhookForm(
+        posted(request), kinds=_kinds(keeper) | had, initial={"url": webhook.url, "events": webhook.events}
+    )
+    status = 200
+    if request.method == "POST":
+        if form.is_valid():
+            try:
+                change_webhook(
+                    webhook.pk, url=form.cleaned_data["url"], events=form.cleaned_data["events"], actor=actor
+                )
+            except InvalidInput as error:
+                add_refusal(form, error)
+            else:
+                messages.success(request, _("The webhook is changed."))
+                return leave(request, Hook(webhook, keeper).url)
+        status = 422
+    return sheet(request, "webhooks/_form.html", {**_frame(keeper, webhook), "form": form}, status=status)
 
 
 def rotate(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpResponse:
@@ -267,6 +295,10 @@ def delete(request: HttpRequest, keeper: Keeper, webhook_id: UUID) -> HttpRespon
         messages.success(request, _("The webhook is deleted."))
         return redirect(keeper.settings_url)
     return sheet(request, "webhooks/_delete.html", _frame(keeper, webhook))
+
+
+def _kinds(keeper: Keeper) -> frozenset[NoticeKind]:
+    return TENANT_KINDS if keeper.side.portal else PLATFORM_KINDS
 
 
 def _frame(keeper: Keeper, webhook: Webhook | None = None) -> dict[str, object]:

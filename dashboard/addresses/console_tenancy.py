@@ -54,6 +54,7 @@ patterns: list[URLPattern] = [
     path("console/settings/webhooks/new/", webhooks.create, name="console-setting-webhook-new"),
     path("console/settings/webhooks/<uuid:webhook_id>/", webhooks.page, name="console-setting-webhook"),
     path("console/settings/webhooks/<uuid:webhook_id>/test/", webhooks.test, name="console-setting-webhook-test"),
+    path("console/settings/webhooks/<uuid:webhook_id>/change/", webhooks.change, name="console-setting-webhook-change"),
     path("console/settings/webhooks/<uuid:webhook_id>/secret/", webhooks.rotate, name="console-setting-webhook-secret"),
     path(
         "console/settings/webhooks/<uuid:webhook_id>/switch/<str:to>/",

@@ -51,6 +51,11 @@ patterns: list[URLPattern] = [
     path("t/<slug:slug>/settings/webhooks/<uuid:webhook_id>/", webhooks.page, name="portal-setting-webhook"),
     path("t/<slug:slug>/settings/webhooks/<uuid:webhook_id>/test/", webhooks.test, name="portal-setting-webhook-test"),
     path(
+        "t/<slug:slug>/settings/webhooks/<uuid:webhook_id>/change/",
+        webhooks.change,
+        name="portal-setting-webhook-change",
+    ),
+    path(
         "t/<slug:slug>/settings/webhooks/<uuid:webhook_id>/secret/",
         webhooks.rotate,
         name="portal-setting-webhook-secret",

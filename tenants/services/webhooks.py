@@ -111,7 +111,7 @@ def change_webhook(
     if after != before:
         webhook.save()
         for values in (before, after):
-            values["url"] = host_of(str(values["url"]))  # an address may have a token in it
+            values["host"] = host_of(str(values.pop("url")))  # an address may have a token in it
         _tell("webhook.changed", webhook, actor, before=before, after=after)
     return webhook
 

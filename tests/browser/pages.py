@@ -47,6 +47,7 @@ CONSOLE = [
     "/console/settings/",
     "/console/settings/webhooks/new/",
     f"/console/settings/webhooks/{HOOK}/",
+    f"/console/settings/webhooks/{HOOK}/change/",
     "/console/health/",
     "/console/slo/",
     "/console/slo/new/",

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 SETTINGS = "/console/settings/"
 NEW = f"{SETTINGS}webhooks/new/"
-ASKED = ("secret/", "delete/")
+ASKED = ("change/", "secret/", "delete/")
 DONE = ("test/", "switch/off/", "switch/on/", *ASKED)
 
 
@@ -96,6 +96,32 @@ def test_all_that_is_done_to_one_is_done_by_a_person_and_audited(operator: Clien
     assert [(row.action.removeprefix("webhook."), row.actor_id, row.tenant_id) for row in rows] == [
         (action, olga, None) for action in ("created", "tested", "changed", "changed", "secret_rotated", "deleted")
     ]
+
+
+def test_its_address_and_events_are_changed_and_the_rest_stays(operator: Client) -> None:
+    operator.post(NEW, {"url": "https://8.8.8.8/x", "events": ["objective_burning"]})
+    hook = Webhook.objects.get()
+    asked = text_of(operator.get(f"{address(hook)}change/"))
+    assert 'value="https://8.8.8.8/x"' in asked
+    assert re.findall(r'value="(\w+)"[^>]* checked', asked) == ["objective_burning"]
+    refused = operator.post(f"{address(hook)}change/", {"url": "https://10.0.0.1/x"})
+    assert (refused.status_code, 'class="error"' in text_of(refused)) == (422, True)
+    assert f'action="{address(hook)}change/"' in text_of(refused)
+    answer = operator.post(f"{address(hook)}change/", {"url": "https://8.8.4.4/y"}, HTTP_HX_REQUEST="true")
+    assert answer.headers["HX-Redirect"] == address(hook)
+    changed = Webhook.objects.get()
+    assert (changed.url, changed.events, changed.secret_version) == ("https://8.8.4.4/y", [], hook.secret_version)
+    row = AuditEvent.objects.filter(action="webhook.changed").get()
+    assert (row.before["host"], row.after["host"]) == ("8.8.8.8", "8.8.4.4")
+
+
+def test_an_event_that_new_ones_may_not_choose_stays_when_the_rest_is_changed(operator: Client, hook: Webhook) -> None:
+    Webhook.objects.update(events=["key_expiring"])
+    assert re.findall(r'value="(\w+)"[^>]* checked', text_of(operator.get(f"{address(hook)}change/"))) == [
+        "key_expiring"
+    ]
+    operator.post(f"{address(hook)}change/", {"url": "https://8.8.8.8/x", "events": ["key_expiring"]})
+    assert Webhook.objects.get().events == ["key_expiring"]
 
 
 def test_deliveries_are_narrowed_by_their_state_and_come_as_csv(operator: Client, hook: Webhook) -> None:
@@ -199,4 +225,5 @@ def test_what_is_deleted_meanwhile_is_404(operator: Client, hook: Webhook, monke
         return hook
 
     monkeypatch.setattr(webhook_pages, "get_webhook", look)
-    assert {operator.post(f"{address(hook)}{deed}").status_code for deed in DONE} == {404}
+    form = {"url": "https://8.8.8.8/x"}
+    assert {operator.post(f"{address(hook)}{deed}", form).status_code for deed in DONE} == {404}

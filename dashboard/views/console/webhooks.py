@@ -30,6 +30,12 @@ def create(request: HttpRequest) -> HttpResponse:
 
 @console_page
 @require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, webhook_id: UUID) -> HttpResponse:
+    return webhook_pages.change(request, keeper_of(request), webhook_id)
+
+
+@console_page
+@require_http_methods(["GET", "POST"])
 def rotate(request: HttpRequest, webhook_id: UUID) -> HttpResponse:
     return webhook_pages.rotate(request, keeper_of(request), webhook_id)
 

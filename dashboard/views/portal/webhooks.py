@@ -29,6 +29,12 @@ def create(request: HttpRequest, access: PortalAccess) -> HttpResponse:
 
 @portal_page
 @require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, access: PortalAccess, webhook_id: UUID) -> HttpResponse:
+    return webhook_pages.change(request, keeper_of(access), webhook_id)
+
+
+@portal_page
+@require_http_methods(["GET", "POST"])
 def rotate(request: HttpRequest, access: PortalAccess, webhook_id: UUID) -> HttpResponse:
     return webhook_pages.rotate(request, keeper_of(access), webhook_id)
 
