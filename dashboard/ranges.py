@@ -49,6 +49,17 @@ class TimeRange:
         """What the range picker offers."""
         return [(name, SPANS[name][1]) for name in self.choices]
 
+    @property
+    def in_seconds(self) -> bool:
+        """Whether minutes do not tell its ends apart: a form that sends them back unchanged would be refused."""
+        return f"{self.since:%Y%m%d%H%M}" == f"{self.until:%Y%m%d%H%M}"
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """`since` and `until` as `<input type="datetime-local">` has them, by the clocks of the zone."""
+        written = "%Y-%m-%dT%H:%M:%S" if self.in_seconds else "%Y-%m-%dT%H:%M"
+        return f"{self.since.astimezone(self.zone):{written}}", f"{self.until.astimezone(self.zone):{written}}"
+
 
 def read_range(
     request: HttpRequest,

@@ -104,6 +104,27 @@ def test_spans_across_a_change_of_the_clocks_have_buckets_that_rise(since: str, 
     assert step_of(starts) > timedelta(0)
 
 
+@pytest.mark.parametrize(
+    ("query", "ends"),
+    [
+        ("from=2026-11-29T10:00&to=2026-11-29T10:01", ("2026-11-29T10:00", "2026-11-29T10:01")),
+        ("from=2026-11-29T10:00:05Z&to=2026-11-29T10:00:41Z&zone=UTC", ("2026-11-29T10:00:05", "2026-11-29T10:00:41")),
+        ("range=24h&zone=UTC", ("2026-11-28T12:00", "2026-11-29T12:00")),
+    ],
+)
+def test_the_form_of_dates_sends_back_unchanged_what_is_a_range_again(query: str, ends: tuple[str, str]) -> None:
+    found = read(query)
+    assert found.ends == ends
+    again = read(f"from={ends[0]}&to={ends[1]}&zone={found.zone.key}")
+    assert (again.since, again.until, again.name) == (found.since, found.until, "")
+    picker = (
+        engines["django"]
+        .get_template("components/range_picker.html")
+        .render({"range": found}, RequestFactory().get(f"/?{query}"))
+    )
+    assert (picker.count('step="1"'), [end in picker for end in ends]) == (2 * found.in_seconds, [True, True])
+
+
 def test_the_form_of_dates_keeps_the_filters_and_not_the_place_in_the_list() -> None:
     kept = read("range=7d&model=a&model=b&zone=UTC&after=x&before=y&count=exact").kept
     assert kept == [("model", "a"), ("model", "b")]
