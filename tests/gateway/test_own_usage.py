@@ -89,8 +89,22 @@ def test_a_key_is_told_what_it_used_itself(doors: Doors, used: tuple[Key, dict[s
     assert doors.send("relay", Ask("x", USAGE, "GET", key=doors.house.new_key("idle").secret)).json()["data"] == []
 
 
+def limits_of(doors: Doors, key: Key) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """By scope, metric and window."""
+    limits = doors.send("relay", Ask("x", USAGE, "GET", key=key.secret)).json()["limits"]
+    return {(limit["scope"], limit["metric"], limit["window"]): limit for limit in limits}
+
+
+def settled(doors: Doors, key: Key) -> bool:
+    """Whether the key's two requests are used of its limits, and nothing is reserved."""
+    limits = limits_of(doors, key)
+    day, month = limits["key", "requests", "day"], limits["key", "tokens", "month"]
+    return bool(day["used"] == 2 and day["reserved"] == month["reserved"] == 0)
+
+
 @pytest.mark.parametrize("query", ["", "?by=day", "?by=model", "?by=day,model&start={month}-01T00:00:00%2B01:00"])
 def test_both_doors_tell_the_same(doors: Doors, used: tuple[Key, dict[str, Any]], query: str) -> None:
+    wait_until(lambda: settled(doors, used[0]), "the processes' reports")
     now = datetime.now(UTC)
     path = f"{USAGE}{query.format(month=f'{now:%Y-%m}')}{'&' if query else '?'}end={int(now.timestamp()) + 60}"
     relay, web = (doors.send(door, Ask("x", path, "GET", key=used[0].secret)) for door in ("relay", "web"))
@@ -110,16 +124,8 @@ def test_both_doors_tell_the_same(doors: Doors, used: tuple[Key, dict[str, Any]]
 
 def test_a_key_is_told_how_its_limits_stand(doors: Doors, used: tuple[Key, dict[str, Any]]) -> None:
     key, _ = used
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
-
-    def told() -> bool:
-        limits = doors.send("relay", Ask("x", USAGE, "GET", key=key.secret)).json()["limits"]
-        found.clear()
-        found.update({(limit["scope"], limit["metric"], limit["window"]): limit for limit in limits})
-        day = found["key", "requests", "day"]
-        return bool(day["used"] == 2 and day["reserved"] == 0)
-
-    wait_until(told, "the processes' reports", seconds=10)
+    wait_until(lambda: settled(doors, key), "the processes' reports")
+    found = limits_of(doors, key)
     assert set(found) == {
         ("key", "requests", "minute"),
         ("key", "requests", "day"),
