@@ -44,6 +44,9 @@ MOST_TOKENS: Final = 16
 PRICE: Final = PriceTag(
     input_micros=1_000_000, cached_input_micros=1_000_000, output_micros=2_000_000, request_micros=9
 )
+PATIENT_REFUSALS: Final = 100
+"""So many in a row take longer than a relay stalls, which may hold what is left of a budget meanwhile."""
+
 _TOKEN_SECONDS: Final = 0.006  # slower than what limits count for who leaves
 
 

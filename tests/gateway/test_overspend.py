@@ -11,7 +11,7 @@ from pytest_django import DjangoDbBlocker
 from bench.house import wait_until
 from tenants.models import UsageRecord
 from tests.gateway.cases.desk import Engines
-from tests.gateway.spending import MOST_TOKENS, PROMPT_TOKENS, Budget, Spenders, SpendingHouse
+from tests.gateway.spending import MOST_TOKENS, PATIENT_REFUSALS, PROMPT_TOKENS, Budget, Spenders, SpendingHouse
 from tests.house import house_environ, own_database
 
 CLIENTS = 64
@@ -90,12 +90,12 @@ def test_budgets_are_spent_to_the_end_and_not_beyond(spending: SpendingHouse, re
     spenders.join(120 * scale)
 
     # What it held is given back once it is known what it did; then the rest can be spent.
-    wait_until(lambda: len(spending.spools()) == 2, "another process has taken its spool over", seconds=30)
-    wait_until(lambda: bool(spending.orphans()), "what it held is told apart", seconds=30)
+    wait_until(lambda: len(spending.spools()) == 2, "another process has taken its spool over", seconds=60)
+    wait_until(lambda: bool(spending.orphans()), "what it held is told apart", seconds=60)
     spending.all_in_ledger()
     spending.reconcile()
     assert not spending.orphans()
-    again = Spenders(spending, clients=12)
+    again = Spenders(spending, clients=12, refusals=PATIENT_REFUSALS)
     again.start()
     again.join(60)
     spending.all_in_ledger()

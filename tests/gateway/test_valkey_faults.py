@@ -16,7 +16,7 @@ from pytest_django import DjangoDbBlocker
 from bench.house import wait_until
 from core.embedded.valkey import ValkeyServer
 from tests.gateway.cases.desk import Engines
-from tests.gateway.spending import Spenders, SpendingHouse
+from tests.gateway.spending import PATIENT_REFUSALS, Spenders, SpendingHouse
 from tests.house import house_environ, own_database
 
 REQUESTS: Final = 300
@@ -78,7 +78,7 @@ def _carry_on(house: SpendingHouse, name: str, over: list[bool], spenders: Spend
     )
     over.append(True)
     spenders.join(30)
-    rest = Spenders(house, clients=8, of=[name])
+    rest = Spenders(house, clients=8, refusals=PATIENT_REFUSALS, of=[name])
     rest.start()
     rest.join(60)
 
