@@ -51,7 +51,7 @@ class TimeRange:
 
     @property
     def in_seconds(self) -> bool:
-        """Whether minutes do not tell its ends apart: a form that sends them back unchanged would be refused."""
+        """Whether both ends lie in one minute: a form that sends them back in minutes would be refused."""
         return f"{self.since:%Y%m%d%H%M}" == f"{self.until:%Y%m%d%H%M}"
 
     @property

@@ -4,8 +4,9 @@ export const WRONG = '[aria-invalid="true"]';
 
 // An end that is not after its beginning: the browser says so, and leads there.
 function boundEnd({ elements: { from, to } }) {
-  const least = Date.parse(`${from.value}Z`) + 60_000;
-  to.min = Number.isNaN(least) ? "" : new Date(least).toISOString().slice(0, 16);
+  const seconds = from.step === "1"; // the fields have them where both ends lie in one minute
+  const least = Date.parse(`${from.value}Z`) + (seconds ? 1_000 : 60_000);
+  to.min = Number.isNaN(least) ? "" : new Date(least).toISOString().slice(0, seconds ? 19 : 16);
 }
 
 for (const dates of document.querySelectorAll("form.dates")) {

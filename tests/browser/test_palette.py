@@ -117,3 +117,15 @@ def test_enter_before_the_answer_goes_where_the_answer_leads_and_the_readers_own
     end.fill("2026-11-30T10:01")
     end.press("Enter")
     page.wait_for_url("**from=2026-11-30T10%3A00&to=2026-11-30T10%3A01")
+
+
+def test_dates_within_one_minute_are_sent_back_as_they_are(open_page: OpenPage) -> None:
+    page = open_page()
+    log_in(page, "olga", then="/console/audit/?from=2026-11-30T10:00:05Z&to=2026-11-30T10:00:41Z&zone=UTC")
+    page.get_by_text("2026-11-30 10:00:05 – 10:00:41", exact=True).click()
+    assert page.locator("form.dates").evaluate("form => form.checkValidity()")
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.wait_for_url("**from=2026-11-30T10%3A00%3A05&to=2026-11-30T10%3A00%3A41")
+    page.get_by_text("2026-11-30 10:00:05 – 10:00:41", exact=True).click()
+    page.get_by_label("To", exact=True).fill("2026-11-30T10:00:05")
+    assert page.get_by_label("To", exact=True).evaluate("e => e.validity.rangeUnderflow")
