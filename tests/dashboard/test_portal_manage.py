@@ -83,6 +83,9 @@ def test_a_webhook_is_offered_what_tenants_are_told_of_and_one_that_chose_more_g
     assert NoticeKind.REQUEST_OPENED not in offered
     assert client.post(page, {"url": "https://8.8.8.8/y", "events": kinds[:1]}).status_code == 422
     assert "request_opened" in client.get(f"/t/acme/settings/webhooks/{before.pk}/").content.decode()
+    change = f"/t/acme/settings/webhooks/{before.pk}/change/"
+    offered = set(re.findall(r'name="events" value="(\w+)"', client.get(change).content.decode()))
+    assert offered == TENANT_KINDS | {NoticeKind.REQUEST_OPENED}
     client.post(f"/t/acme/settings/webhooks/{before.pk}/switch/off/")
     assert client.post(f"/t/acme/settings/webhooks/{before.pk}/switch/on/").status_code == 302
     assert (Webhook.objects.get().enabled, Webhook.objects.get().events) == (True, sorted(kinds))

@@ -43,6 +43,7 @@ PAGES: dict[str, set[TenantRole]] = {
     "settings/": EVERYBODY,
     "settings/webhooks/new/": MANAGERS,
     "settings/webhooks/{webhook}/": MANAGERS,
+    "settings/webhooks/{webhook}/change/": MANAGERS,
     "settings/webhooks/{webhook}/secret/": MANAGERS,
     "settings/webhooks/{webhook}/delete/": MANAGERS,
 }
@@ -54,6 +55,7 @@ POSTS: dict[str, set[TenantRole]] = {
     "settings/": MANAGERS,
     "settings/webhooks/new/": MANAGERS,
     "settings/webhooks/{webhook}/test/": MANAGERS,
+    "settings/webhooks/{webhook}/change/": MANAGERS,
     "settings/webhooks/{webhook}/secret/": MANAGERS,
     "settings/webhooks/{webhook}/switch/off/": MANAGERS,
     "limits/requests/{ask}/withdraw/": MANAGERS,
@@ -110,7 +112,7 @@ def test_posts_are_taken_of_those_who_may_and_of_nobody_else(client: Client, acm
 def test_who_only_reads_the_platform_sees_all_and_changes_nothing(client: Client, acme: Tenant) -> None:
     client.force_login(person("rita", platform_role="read_only"))
     named = ids(acme)
-    reads = [page for page in PAGES if not re.search(r"new|more|ask|invite|secret|delete|withdraw", page)]
+    reads = [page for page in PAGES if not re.search(r"new|more|ask|invite|change|secret|delete|withdraw", page)]
     assert {client.get(f"/t/acme/{page.format(**named)}").status_code for page in reads} == {200}
     assert {client.post(f"/t/acme/{page.format(**named)}").status_code for page in POSTS} == {403}
     for page in ("limits/", "models/", "settings/", "limits/requests/"):
