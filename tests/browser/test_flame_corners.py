@@ -278,6 +278,7 @@ def test_two_tenants_of_one_name_are_two_and_a_topology_leaves_chart_canvas_and_
     wait_until(lambda: told(page, "stats.keyframes") == 2, "the other topology does not arrive")
     wait_until(lambda: legend.filter(has_text="somebody else").count() == 1, "the legend keeps the name of before")
     assert page.evaluate("window.drawn") == 0
+    assert page.locator(".loading .flame-history").count() == 0  # nor is it asked for as for another device
     assert page.evaluate("gatehouseFlame.wall.painter === window.painter")
     assert page.evaluate("gatehouseFlame.wall.canvas.toDataURL() !== window.painted")
     assert crumb.evaluate("(button) => button === document.activeElement")

@@ -145,8 +145,10 @@ def test_from_nothing_to_an_answer_and_back_to_nothing(house: House) -> None:
     again = house.command("up")
     assert again.returncode == 1
     assert "already runs in this clone" in again.stderr
-    # It leaves each door two seconds, which a busy machine may exceed once.
-    wait_until(lambda: house.command("status").returncode == 0, "all is not well")
+    status = house.command("status")
+    if status.returncode:  # it leaves each door two seconds, which a busy machine may exceed once
+        status = house.command("status")
+    assert status.returncode == 0, status.stdout
 
     # What dies is started again.
     drain = house.pid_of("drain")
@@ -162,7 +164,7 @@ def test_from_nothing_to_an_answer_and_back_to_nothing(house: House) -> None:
     began = time.monotonic()
     said = house.up()
     # 20 s on an idle machine, and tests do not have one: on a busy one the first start tells what is long.
-    assert time.monotonic() - began < max(60.0, 2 * first_seconds)
+    assert time.monotonic() - began < max(60.0, first_seconds)
     assert house.engines() == engines
 
     # The key is a hash now: the line takes it from the environment, and a new one can be had.
