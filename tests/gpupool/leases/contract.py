@@ -55,10 +55,16 @@ async def eventually(look: Callable[[], Awaitable[T]], *, seconds: float = 30.0)
             await asyncio.sleep(0.02)
 
 
-async def least_until_refused(call: Callable[[], Awaitable[object]], *, enough: float, times: int = 3) -> float:
-    """Seconds until a store that is away says so: the least of some times, for this process may stand still in one."""
+async def least_until_refused(
+    call: Callable[[], Awaitable[object]], *, lose: Callable[[], Awaitable[None]], enough: float, times: int = 3
+) -> float:
+    """Seconds until a store says that its server is away: the least of some, for this process may stand still in one.
+
+    `lose` takes the server away from a store that it has just answered: one that was refused before is so at once.
+    """
     loop, least = asyncio.get_running_loop(), float("inf")
     while least >= enough and times > 0:
+        await lose()
         asked_at, times = loop.time(), times - 1
         with pytest.raises(StoreUnavailable):
             await call()
@@ -83,10 +89,11 @@ async def put(store: LeaseStore, key: str, value: bytes, lease_id: int | None = 
 
 async def put_for_a_moment(store: LeaseStore, key: str, value: bytes) -> tuple[Grant, int]:
     """The key on a lease that nobody renews, and its revision; a lease that ran out before the key came is no use."""
-    while True:
-        grant = await store.grant(SHORT_TTL_SECONDS)
-        with contextlib.suppress(LeaseNotFound):
-            return grant, await put(store, key, value, grant.lease_id)
+    async with asyncio.timeout(30):
+        while True:
+            grant = await store.grant(SHORT_TTL_SECONDS)
+            with contextlib.suppress(LeaseNotFound):
+                return grant, await put(store, key, value, grant.lease_id)
 
 
 class LeaseStoreContract:

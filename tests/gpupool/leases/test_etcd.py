@@ -78,17 +78,20 @@ async def test_a_deletion_at_the_very_revision_of_a_compaction_is_not_lost(store
 
 
 async def test_a_store_that_is_away_says_so_within_its_deadline() -> None:
-    store = EtcdStore(parse_etcd_url(f"http://127.0.0.1:{free_port()}"), deadline_seconds=0.5)
-    try:
-        for call in (store.get("/a"), store.range("/"), store.grant(5), store.keep_alive(1), store.revoke(1)):
-            async with asyncio.timeout(5):
+    loop, took = asyncio.get_running_loop(), list[float]()
+    while len(took) < 3 and min(took, default=5.0) >= 5.0:  # this process may stand still just then
+        store = EtcdStore(parse_etcd_url(f"http://127.0.0.1:{free_port()}"), deadline_seconds=0.5)
+        begun = loop.time()
+        try:
+            for call in (store.get("/a"), store.range("/"), store.grant(5), store.keep_alive(1), store.revoke(1)):
                 with pytest.raises(StoreUnavailable):
                     await call
-        async with asyncio.timeout(5):
             with pytest.raises(StoreUnavailable):
                 await take(store.watch("/", after_revision=0), 1)
-    finally:
-        await store.close()
+            took.append(loop.time() - begun)
+        finally:
+            await store.close()
+    assert min(took) < 5.0
 
 
 async def test_a_frozen_server_costs_one_deadline_and_ends_a_watch() -> None:
@@ -99,15 +102,22 @@ async def test_a_frozen_server_costs_one_deadline_and_ends_a_watch() -> None:
         await eventually(lambda: _answers(store))
         watching = asyncio.create_task(take(store.watch("/w/", after_revision=revision), 1))
         await asyncio.sleep(0)
-        assert server.process is not None
-        server.process.send_signal(signal.SIGSTOP)
+        process = server.process
+        assert process is not None
+
+        async def freeze() -> None:
+            process.send_signal(signal.SIGCONT)
+            await eventually(lambda: _answers(store))
+            process.send_signal(signal.SIGSTOP)
+
+        process.send_signal(signal.SIGSTOP)
         try:
-            for call in (lambda: store.get("/a"), lambda: store.keep_alive(1)):
-                assert await least_until_refused(call, enough=1.5) < 1.5
             with pytest.raises(StoreUnavailable):
                 await watching
+            for call in (lambda: store.get("/a"), lambda: store.keep_alive(1)):
+                assert await least_until_refused(call, lose=freeze, enough=1.5) < 1.5
         finally:
-            server.process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
         await eventually(lambda: _answers(store))
         await store.close()
 
@@ -129,22 +139,32 @@ async def test_a_killed_server_keeps_everything_and_is_found_soon_after_its_retu
             await eventually(lambda: _answers(store))
             took.append(loop.time() - back_at)
         assert min(took) < 5.0
+
+        async def has_everything() -> bool:
+            with contextlib.suppress(StoreUnavailable):
+                entry = await store.get("/w/a")
+                assert entry is not None
+                assert (entry.value, entry.mod_revision) == (b"1", revision)
+                await store.keep_alive(grant.lease_id)
+                later = await put(store, "/w/b", b"2")
+                # All since before its death: it may have taken more than this one without being heard in time.
+                events = await take(store.watch("/w/", after_revision=revision), later - revision)
+                assert events[-1] == Event(later, "/w/b", b"2")
+                return True
+            return False
+
+        await eventually(has_everything)
         await store.close()
-        async with _patient(server) as patient:
-            entry = await patient.get("/w/a")
-            assert entry is not None
-            assert (entry.value, entry.mod_revision) == (b"1", revision)
-            await patient.keep_alive(grant.lease_id)
-            later = await put(patient, "/w/b", b"2")
-            assert await take(patient.watch("/w/", after_revision=revision), 1) == [Event(later, "/w/b", b"2")]
 
 
 @asynccontextmanager
 async def _patient(server: EtcdServer) -> AsyncIterator[EtcdStore]:
     """A store that waits for a server which stands still."""
     opened = EtcdStore(parse_etcd_url(server.url), deadline_seconds=PATIENCE_SECONDS)
-    yield opened
-    await opened.close()
+    try:
+        yield opened
+    finally:
+        await opened.close()
 
 
 async def _answers(store: LeaseStore) -> bool:

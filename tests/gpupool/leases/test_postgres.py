@@ -120,13 +120,16 @@ async def test_a_network_that_swallows_everything_costs_one_deadline(embedded_po
     port, gate = free_port(), asyncio.Event()
     url = psycopg.conninfo.make_conninfo(embedded_postgres_url, host="127.0.0.1", port=port)
     store = PostgresStore(url, deadline_seconds=0.5)
-    gate.set()
-    async with _wire(embedded_postgres_url, port, gate):
+
+    async def swallow() -> None:
+        gate.set()
         await eventually(lambda: _answers(store))
         gate.clear()
+
+    async with _wire(embedded_postgres_url, port, gate):
         calls = (lambda: store.get("/a"), lambda: store.range("/"), lambda: store.keep_alive(1))
         for call in calls:
-            assert await least_until_refused(call, enough=2.0) < 2.0
+            assert await least_until_refused(call, lose=swallow, enough=2.0) < 2.0
         await store.close()
 
 
