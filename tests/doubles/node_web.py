@@ -100,18 +100,24 @@ class FakeWeb:
         finally:
             self._waiting.remove(waiting)
 
-    async def until_state(self, instance_id: UUID, *states: str, deadline_seconds: float = 60.0) -> InstanceFact:
-        """The first report in which the instance is in one of `states`."""
+    async def until_fact(
+        self, instance_id: UUID, condition: Callable[[InstanceFact], bool], *, deadline_seconds: float = 60.0
+    ) -> InstanceFact:
+        """The first of what is said of the instance that fulfils `condition`, whatever was said since."""
         found: list[InstanceFact] = []
 
         def look() -> bool:
             fact = self.fact(instance_id)
-            if fact is not None and fact.state in states:
+            if fact is not None and condition(fact):
                 found.append(fact)
             return bool(found)
 
         await self.until(look, deadline_seconds=deadline_seconds)
         return found[0]
+
+    async def until_state(self, instance_id: UUID, *states: str, deadline_seconds: float = 60.0) -> InstanceFact:
+        """The first report in which the instance is in one of `states`."""
+        return await self.until_fact(instance_id, lambda fact: fact.state in states, deadline_seconds=deadline_seconds)
 
     def latest(self) -> Hello | Observed | None:
         """The newest message with facts in it."""

@@ -187,11 +187,7 @@ async def test_a_higher_fencing_token_replaces_the_process(web: FakeWeb, var_dir
     async with running_agent(web, var_dir):
         first = await web.until_state(old.instance_id, "ready")
         await web.desire(row(devices=["cpu-test"], artefact_uri=TINY_URI, fencing_token=4, instance_id=old.instance_id))
-        await web.until(
-            lambda: (f := web.fact(old.instance_id)) is not None and f.fencing_token == 4 and f.state == "ready"
-        )
-        second = web.fact(old.instance_id)
-        assert second is not None
+        second = await web.until_fact(old.instance_id, lambda f: f.fencing_token == 4 and f.state == "ready")
         assert second.pid != first.pid
         assert start_mark(first.pid or 0) is None
         await web.desire(old)  # a row that was overtaken changes nothing
@@ -316,9 +312,7 @@ async def test_a_damaged_model_is_tried_again_and_then_reported_as_failed(web: F
     wish = row(devices=["cpu-test"], artefact_uri=damaged.as_uri())
     await web.desire(wish)
     async with running_agent(web, var_dir):
-        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and f.restarts == 1)
-        fact = web.fact(wish.instance_id)
-        assert fact is not None
+        fact = await web.until_fact(wish.instance_id, lambda f: f.restarts == 1)
         assert "exited with code 1 while loading" in fact.reason
         assert "unknown model architecture" in fact.reason
         failed = await web.until_state(wish.instance_id, "failed", deadline_seconds=120)
@@ -330,9 +324,7 @@ async def test_an_engine_that_does_not_load_in_time_is_ended(web: FakeWeb, var_d
     wish = row(devices=["cpu-test"], artefact_uri=TINY_URI)
     await web.desire(wish)
     async with running_agent(web, var_dir, timings=impatient):
-        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and f.restarts >= 1)
-        fact = web.fact(wish.instance_id)
-        assert fact is not None
+        fact = await web.until_fact(wish.instance_id, lambda f: f.restarts >= 1)
         assert "was not loaded within 0.001 s" in fact.reason
 
 

@@ -96,9 +96,7 @@ async def test_one_that_says_no_stays_awake_and_says_why(web: FakeWeb, var_dir: 
         fact = await web.until_state(wish.instance_id, "ready")
         await talk(fact, "POST", "/be?refuse=1", {})
         await web.desire(to(wish, "asleep"))
-        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "with 404" in f.reason)
-        refused = web.fact(wish.instance_id)
-        assert refused is not None
+        refused = await web.until_fact(wish.instance_id, lambda f: "with 404" in f.reason)
         assert (refused.state, refused.pid) == ("ready", fact.pid)
         await talk(fact, "POST", "/be?refuse=0", {})
         await web.until_state(wish.instance_id, "asleep")  # asked again after a while
@@ -143,11 +141,7 @@ async def test_an_engine_that_cannot_sleep_is_staged(web: FakeWeb, var_dir: Path
     async with running_agent(web, var_dir, timings=QUICK):
         fact = await web.until_state(wish.instance_id, "ready")
         await web.desire(to(wish, "asleep"))
-        await web.until(
-            lambda: (f := web.fact(wish.instance_id)) is not None and f.state == "asleep" and "page cache" in f.reason
-        )
-        staged = web.fact(wish.instance_id)
-        assert staged is not None
+        staged = await web.until_fact(wish.instance_id, lambda f: f.state == "asleep" and "page cache" in f.reason)
         assert staged.pid is None
         assert start_mark(fact.pid or 0) is None
         await web.desire(wish)
