@@ -99,18 +99,21 @@ async def test_who_compares_a_hundred_gigabytes_stops_at_once(web: FakeWeb, var_
     os.truncate(model, 100 << 30)  # of nothing, so that it takes no room
     manifest["files"][0].update(bytes=100 << 30)
     manifest["files"][0].pop("tree", None)
-    wish = a_row(model.as_uri(), manifest=manifest, verify_seconds=60.0)
-    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor())
-    await web.desire(wish)
-    async with running_agent(web, var_dir, timings=FAST):
-        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "compared" in f.reason)
-        await web.desire(msgspec.structs.replace(wish, state="stopped"))
-        begun = time.monotonic()
-        await web.until_state(wish.instance_id, "stopped")
-        await web.desire(other := a_row(model.as_uri(), manifest=manifest, verify_seconds=60.0))
-        await web.until(lambda: (f := web.fact(other.instance_id)) is not None and "compared" in f.reason)
-    threads.shutdown()  # an agent that ends waits for them too
-    assert time.monotonic() - begun < 30  # a comparison that nobody stops goes on for its 60 seconds
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=5.0) >= 5.0:  # this process may stand still just then
+        wish, other = (a_row(model.as_uri(), manifest=manifest, verify_seconds=60.0) for _ in range(2))
+        asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor())
+        await web.desire(wish)
+        async with running_agent(web, var_dir / str(len(took)), timings=FAST):
+            await web.until_fact(wish.instance_id, lambda f: "compared" in f.reason)
+            await web.desire(msgspec.structs.replace(wish, state="stopped"))
+            begun = time.monotonic()
+            await web.until_state(wish.instance_id, "stopped")
+            await web.desire(other)
+            await web.until_fact(other.instance_id, lambda f: "compared" in f.reason)
+        threads.shutdown()  # an agent that ends waits for them too
+        took.append(time.monotonic() - begun)
+    assert min(took) < 5.0
 
 
 async def test_what_is_read_for_one_that_sleeps_ends_with_its_agent_and_is_taken_up_by_the_next(
@@ -119,18 +122,21 @@ async def test_what_is_read_for_one_that_sleeps_ends_with_its_agent_and_is_taken
     model = var_dir / "model.gguf"
     copyfile(TINY, model)
     os.truncate(model, 1 << 40)  # minutes of reading, though it takes no room
-    wish = a_row(model.as_uri(), state="asleep")
-    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor())
-    await web.desire(wish)
-    async with running_agent(web, var_dir, timings=FAST):
-        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "being read" in f.reason)
-    begun = time.monotonic()
-    threads.shutdown()
-    assert time.monotonic() - begun < 30
+    took: list[float] = []
+    while len(took) < 3 and min(took, default=5.0) >= 5.0:  # this process may stand still just then
+        wish, folder = a_row(model.as_uri(), state="asleep"), var_dir / str(len(took))
+        asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor())
+        await web.desire(wish)
+        async with running_agent(web, folder, timings=FAST):
+            await web.until_fact(wish.instance_id, lambda f: "being read" in f.reason)
+        begun = time.monotonic()
+        threads.shutdown()
+        took.append(time.monotonic() - begun)
+    assert min(took) < 5.0
     os.truncate(model, 1 << 20)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
     web.forget()
-    async with running_agent(web, var_dir, timings=FAST):
+    async with running_agent(web, folder, timings=FAST):
         await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "Its weights are" in f.reason)
         await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "being read" not in f.reason)
 
@@ -148,9 +154,7 @@ async def test_an_engine_that_does_not_load_onto_its_devices_in_time_says_so_and
     wish = a_row(device_seconds=0.3, engine_args={"never_loads": True})
     await web.desire(wish)
     async with running_agent(web, var_dir, timings=replace(FAST, stop_grace=0.3)):
-        await web.until(lambda: (f := web.fact(wish.instance_id)) is not None and "stage failed" in f.reason)
-        fact = web.fact(wish.instance_id)
-        assert fact is not None
+        fact = await web.until_fact(wish.instance_id, lambda f: "stage failed" in f.reason)
         assert "The device load stage failed: it was not loaded within 0.3 s." in fact.reason
         caches = var_dir / "agent" / "test" / "model_cache"
         # As a report says that its process has gone: the next start makes another.
