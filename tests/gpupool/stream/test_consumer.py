@@ -127,12 +127,12 @@ async def test_the_newest_stream_speaks_for_the_node(connect: Connect, token: st
 @pytest.mark.shows("P8")
 async def test_a_node_that_was_declared_lost_and_lives_is_asked_to_begin_anew(connect: Connect, token: str) -> None:
     agent = await connect(token)
-    await begin(agent)
+    first = await begin(agent)
     node_id = (await the_node()).pk
     await sync_to_async(services.mark_node_unreachable)(node_id, reason="silent", actor=SYSTEM)
     await sync_to_async(services.declare_node_lost)(node_id, actor=SYSTEM)
     await agent.say(Observed(sequence=1, devices=[a_device("gpu-0")], instances=[]))
-    assert await agent.hear_close() == 1013  # not refused, which would end the agent with its engines still there
+    assert await agent.hear_close(first) == 1013  # not refused, which would end the agent with its engines still there
     assert (await the_node()).state == "expected"
     await begin(await connect(token))
     assert (await the_node()).state == "online"

@@ -146,11 +146,11 @@ async def test_a_stream_whose_reports_cannot_be_written_is_closed(
     connect: Connect, token: str, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
     agent = await connect(token)
-    await begin(agent)
+    first = await begin(agent)
 
     def fail(*_: object) -> services.Intake:
         raise error
 
     monkeypatch.setattr(services, "apply_observed", fail)
     await agent.say(a_report(1))
-    assert await agent.hear_close() == code
+    assert await agent.hear_close(first) == code
