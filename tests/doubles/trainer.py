@@ -39,7 +39,7 @@ def main() -> int:
         for _ in range(200):
             print("x" * 1000, file=sys.stderr)
     if how == "leaves":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", how], start_new_session=True)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", how], start_new_session=True)
     if how == "environment":
         print(json.dumps(dict(os.environ)), file=sys.stderr)
     if how == "fails":
