@@ -26,7 +26,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 async def agent_share(web: FakeWeb, var_dir: Path, folder: Path, *, seconds: float) -> float:
-    """The share of one core that an agent takes while it reports eight GPUs every second."""
+    """The share of one core that an agent takes while it reports eight GPUs, of no more seconds than reports."""
     scenario = var_dir / "scenario"
     scenario.write_text("hgx\n")
     script = Path(__file__).with_name("cost_agent.py")
