@@ -4,9 +4,9 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import psycopg
@@ -44,6 +44,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 T = TypeVar("T")
+BOUND_SECONDS: Final = 1.0
+TRIES: Final = 4
 
 
 @pytest.fixture
@@ -147,26 +149,27 @@ def test_a_dropped_connection_is_told_once_and_made_anew(source: DatabaseSnapsho
     assert source.read_epochs() is not None
 
 
-def test_a_read_that_hangs_can_be_interrupted(source: DatabaseSnapshotSource) -> None:
+@pytest.mark.usefixtures("source")  # it closes the connection, which is this one's too
+def test_a_read_that_hangs_can_be_interrupted() -> None:
     create_tenant(slug="acme", name="Acme", actor=SYSTEM)
     with psycopg.connect(os.environ["DATABASE_URL"]) as blocker:
         blocker.execute("LOCK TABLE tenants_tenant IN ACCESS EXCLUSIVE MODE")
-        source = DatabaseSnapshotSource(statement_timeout_ms=60_000)
-        source.read_epochs()  # connected: there is something to interrupt
+        patient = DatabaseSnapshotSource(statement_timeout_ms=60_000)
+        patient.read_epochs()  # connected: there is something to interrupt
 
         def interrupt_once_it_hangs() -> None:
             wait_until(lambda: _closing(somebody_waits), "the read to hang")
-            source.interrupt()
+            patient.interrupt()
 
         interrupting = threading.Thread(target=interrupt_once_it_hangs)
         interrupting.start()
         began = time.monotonic()
         with pytest.raises(SourceUnavailable):
-            source.load_section(GRANTS)
+            patient.load_section(GRANTS)
         assert time.monotonic() - began < 30.0
         interrupting.join()
         blocker.rollback()
-    assert len(source.load_section(GRANTS).rows) == 1
+    assert len(patient.load_section(GRANTS).rows) == 1
 
 
 def _closing(call: Callable[[], T]) -> T:
@@ -195,35 +198,50 @@ async def _within(seconds: float, condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture(params=[pytest.param(1.0, marks=pytest.mark.drill), 30.0])
-def soon(request: pytest.FixtureRequest) -> float:
-    """A machine on which all other tests run too keeps no second: it is the drill's to measure."""
-    return float(request.param)
+async def _seconds_until(condition: Callable[[], bool]) -> float:
+    began = time.monotonic()
+    await _within(30.0, condition)
+    return time.monotonic() - began
 
 
-async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: Follower, soon: float) -> None:
+async def _within_the_bound(attempt: Callable[[int], Awaitable[list[float]]]) -> None:
+    """Whether each of what `attempt` times keeps it in one of some tries: a machine that stalls is not the gateway."""
+    took: list[list[float]] = []
+    while len(took) < TRIES:
+        took.append(await attempt(len(took)))
+        if all(min(times) < BOUND_SECONDS for times in zip(*took, strict=True)):
+            return
+    raise AssertionError(took)
+
+
+async def test_a_revocation_is_seen_within_a_second_without_any_hint(follower: Follower) -> None:
     tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
-    new = await _other_thread(create_api_key, tenant, name="k", actor=SYSTEM)
-    digest = digest_credential(new.secret)
-    await follower.resolve(digest)
-    found = follower.snapshot.key(digest)
-    assert found is not None
-    assert not found.revoked
-    assert follower.snapshot.tenant(tenant.pk) is not None
-    await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
-    await _within(soon, lambda: (row := follower.snapshot.key(digest)) is not None and row.revoked)
+
+    async def revoke(number: int) -> list[float]:
+        new = await _other_thread(create_api_key, tenant, name=f"k{number}", actor=SYSTEM)
+        digest = digest_credential(new.secret)
+        await follower.resolve(digest)
+        found = follower.snapshot.key(digest)
+        assert found is not None
+        assert not found.revoked
+        assert follower.snapshot.tenant(tenant.pk) is not None
+        await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
+        return [await _seconds_until(lambda: (row := follower.snapshot.key(digest)) is not None and row.revoked)]
+
+    await _within_the_bound(revoke)
 
 
-async def test_an_engine_that_is_switched_off_leaves_and_comes_back_within_a_second(
-    follower: Follower, soon: float
-) -> None:
-    instance = await _other_thread(attach, "tiny", 4001)
-    model = instance.version.model_id
-    await _within(soon, lambda: len(follower.snapshot.endpoints(model)) == 1)
-    await _other_thread(set_engine_enabled, "vllm", False, actor=SYSTEM)
-    await _within(soon, lambda: not follower.snapshot.endpoints(model))
-    await _other_thread(set_engine_enabled, "vllm", True, actor=SYSTEM)
-    await _within(soon, lambda: len(follower.snapshot.endpoints(model)) == 1)
+async def test_an_engine_that_is_switched_off_leaves_and_comes_back_within_a_second(follower: Follower) -> None:
+    async def switch(number: int) -> list[float]:
+        instance = await _other_thread(attach, "tiny", 4001 + number)
+        model, count = instance.version.model_id, number + 1
+        came = await _seconds_until(lambda: len(follower.snapshot.endpoints(model)) == count)
+        await _other_thread(set_engine_enabled, "vllm", False, actor=SYSTEM)
+        left = await _seconds_until(lambda: not follower.snapshot.endpoints(model))
+        await _other_thread(set_engine_enabled, "vllm", True, actor=SYSTEM)
+        return [came, left, await _seconds_until(lambda: len(follower.snapshot.endpoints(model)) == count)]
+
+    await _within_the_bound(switch)
 
 
 async def test_changes_are_followed_through_dropped_connections(follower: Follower) -> None:
@@ -235,12 +253,16 @@ async def test_changes_are_followed_through_dropped_connections(follower: Follow
 
 async def test_a_deleted_key_is_forgotten(follower: Follower) -> None:
     tenant = await _other_thread(create_tenant, slug="acme", name="Acme", actor=SYSTEM)
-    new = await _other_thread(create_api_key, tenant, name="k", actor=SYSTEM)
-    digest = digest_credential(new.secret)
-    await follower.resolve(digest)
-    await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
-    await _other_thread(ApiKey.objects.all().delete)
-    await _within(30.0, lambda: follower.snapshot.key(digest) is None)
+
+    async def delete(number: int) -> list[float]:
+        new = await _other_thread(create_api_key, tenant, name=f"k{number}", actor=SYSTEM)
+        digest = digest_credential(new.secret)
+        await follower.resolve(digest)
+        await _other_thread(revoke_api_key, new.key.pk, actor=SYSTEM)
+        await _other_thread(ApiKey.objects.all().delete)
+        return [await _seconds_until(lambda: follower.snapshot.key(digest) is None)]
+
+    await _within_the_bound(delete)
 
 
 def test_a_tenants_own_version_changes_nobody_elses_context(source: DatabaseSnapshotSource) -> None:
