@@ -6,7 +6,7 @@ While it is told that we live: see test_silence.
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pytest
@@ -47,18 +47,27 @@ def asked(client: socket.socket, served: Served) -> None:
     wait_until(lambda: len(served.received) == 1, "the engine was asked")
 
 
-def left(case: Case, script: Script, told: Callable[[socket.socket, Served], object]) -> Served:
+def left(
+    case: Case,
+    script: Script,
+    told: Callable[[socket.socket, Served], object],
+    *,
+    before: Sequence[Script] = (),
+    endpoints: int = 1,
+    open_after: int = 0,
+) -> Served:
     """A model whose client has left when it was `told` so much: its engine was left within a second.
 
+    `before` are other engines' scripts, which go first; `open_after`: how many connections may stay open then.
     At the best of some tries: a machine on which all other tests run too may be busy with them for as long.
     """
     took: list[float] = []
     while len(took) < TRIES:
-        served = case.serve(script)
+        served = case.serve(*before, script, endpoints=endpoints)
         with connect(case, served) as client:
             told(client, served)
         closed = time.monotonic()
-        wait_until(lambda served=served: served.open == 0, "the engine's connection is closed")  # type: ignore[misc]  # mypy infers no type of a lambda's defaults
+        wait_until(lambda served=served: served.open <= open_after, "the engine's connection is closed")  # type: ignore[misc]  # mypy infers no type of a lambda's defaults
         took.append(time.monotonic() - closed)
         assert case.row_of(served.name).outcome == "cancelled"
         if took[-1] < SECONDS:
@@ -103,11 +112,10 @@ def test_g06_in_the_middle_of_a_whole_answer(whole: Case) -> None:
 
 @pytest.mark.shows("G7")
 def test_g07_leaving_in_a_retry_ends_it(case: Case) -> None:
-    served = case.serve(_FAILURE, stall, endpoints=3)
-    client = connect(case, served)
-    wait_until(lambda: len(served.received) == 2, "the second engine was asked")
-    client.close()
-    wait_until(lambda: sum(double.open for double in served.doubles) <= 1, "the engine is left")
+    def second_asked(_client: socket.socket, served: Served) -> None:
+        wait_until(lambda: len(served.received) == 2, "the second engine was asked")
+
+    served = left(case, stall, second_asked, before=[_FAILURE], endpoints=3, open_after=1)
     row = case.row_of(served.name)
     assert (row.outcome, row.attempts) == ("cancelled", 2)
     assert len(served.received) == 2
