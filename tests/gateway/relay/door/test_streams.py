@@ -219,7 +219,7 @@ async def test_after_the_first_content_no_other_engine_is_asked(open_door: OpenD
     [
         pytest.param(Deadlines(first_token_seconds=1.0), False, id="first token"),
         pytest.param(Deadlines(inter_token_seconds=0.3), True, id="inter-token"),
-        pytest.param(Deadlines(total_seconds=1.0), True, id="total"),
+        pytest.param(Deadlines(total_seconds=1.0, inter_token_seconds=120.0), True, id="total"),
     ],
 )
 async def test_heartbeats_are_no_progress(open_door: OpenDoor, deadlines: Deadlines, content: bool) -> None:
