@@ -169,7 +169,7 @@ def test_a_client_that_does_not_read_holds_no_engine(house: TestHouse, engine: S
     with house.client(door=door) as client, client.stream("POST", CHAT, json=body) as response:
         pieces = response.iter_raw()  # held: the client closes when this goes
         next(pieces)
-        wait_until(lambda: engine.closed == closed + 1, "the engine is left")
+        wait_until(lambda: engine.closed == closed + 1, "the engine is left", seconds=20.0)  # the kernel does at 30
     wait_until(
         lambda: UsageRecord.objects.filter(model="silent", outcome="cancelled").count() == rows + 1,
         "it is in the ledger as cancelled",
