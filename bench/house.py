@@ -68,7 +68,7 @@ class House:
             "GATEHOUSE_WEB_PORT": str(self.web_port),
             "GATEHOUSE_LOG_LEVEL": "WARNING",
             "GATEHOUSE_DRAIN_NOTICE_SECONDS": "0",
-            "GATEHOUSE_VALKEY_DEADLINE_SECONDS": "10",  # a busy machine must not turn up as refusals
+            "GATEHOUSE_VALKEY_DEADLINE_SECONDS": "1",  # a busy machine must not turn up as refusals
             **environ,
         }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -144,11 +144,15 @@ def own_database(blocker: DjangoDbBlocker) -> Iterator[str]:
 
 
 def house_environ(database_url: str) -> Mapping[str, str]:
-    """Where a test house finds its servers, within `own_database`: the run's, under a key prefix of its own."""
+    """Where a test house finds its servers, within `own_database`: the run's, under a key prefix of its own.
+
+    It waits for Valkey longer than others: a machine on which all tests run must not turn up as refusals.
+    """
     return {
         "DATABASE_URL": database_url,
         "VALKEY_STATE_URL": os.environ["VALKEY_STATE_URL"],
         "VALKEY_SCRATCH_URL": os.environ["VALKEY_SCRATCH_URL"],
+        "GATEHOUSE_VALKEY_DEADLINE_SECONDS": "10",
         "GATEHOUSE_VALKEY_PREFIX": settings.GATEHOUSE.valkey_prefix,
         "GATEHOUSE_SECRET_KEY": os.environ["GATEHOUSE_SECRET_KEY"],  # a session made here is one there
         "DJANGO_ALLOW_ASYNC_UNSAFE": "",  # what tests beside a browser are allowed, its processes are not
