@@ -16,6 +16,7 @@ from tenants.services import (
 from tests.doubles.issuer import AUDIENCE, TokenMaker
 from tests.doubles.raw_server import RawServer, answering
 from tests.house import TestHouse
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 BOUND_SECONDS: Final = 1.0
@@ -60,7 +61,9 @@ def issuer_of(maker: TokenMaker, address: RawServer) -> TokenIssuer:
 def machines(house: TestHouse) -> Iterator[Machines]:
     maker = TokenMaker("https://issuer.machines.example")
     address = RawServer(answering(maker.key_set().encode()))
-    others = [House(house.folder / f"relay-{number}", house.environ) for number in (2, 3)]
+    others = [
+        House(house.folder / f"relay-{number}", house.environ, ports=(free_port(), free_port())) for number in (2, 3)
+    ]
     for other in others:
         other.environ |= {
             "GATEHOUSE_VAR_DIR": str(other.folder / "var"), "GATEHOUSE_RELAY_PORT": str(other.relay_port),

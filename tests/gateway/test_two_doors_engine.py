@@ -13,7 +13,6 @@ import pytest
 
 from bench.house import wait_until
 from bench.rows import attach
-from core.embedded.process import free_port
 from tenants.actor import SYSTEM
 from tenants.services import grant_model
 from tests.doubles.engine import DONE, EngineDouble, Received, Wire, answers, chat_stream, completion, event, streams
@@ -21,6 +20,7 @@ from tests.gateway.two_doors import CHAT, COMPLETIONS, VALID, Ask, Doors, compar
 from tests.gateway.two_doors import doors as doors
 from tests.gateway.two_doors import house_more as house_more
 from tests.house import LlamaEngine
+from tests.ports import free_port
 
 USAGE: Final = {"prompt_tokens": 3, "total_tokens": 3}
 IMAGE: Final = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}}

@@ -9,7 +9,6 @@ import pytest
 
 from bench.house import wait_until
 from bench.rows import attach, set_engine_health
-from core.embedded.process import free_port
 from gpupool.services import attach_engine
 from tenants.actor import SYSTEM
 from tenants.services import grant_model
@@ -19,6 +18,7 @@ from tests.gateway.two_doors import Ask, Doors, comparable
 from tests.gateway.two_doors import doors as doors
 from tests.gateway.two_doors import house_more as house_more
 from tests.house import house as house
+from tests.ports import free_port
 
 TENSOR: Final = {"name": "input0", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.5]}
 BODY: Final = b'{ "id" : "42", "inputs":' + json.dumps([TENSOR]).encode() + b', "unknown" : null }'

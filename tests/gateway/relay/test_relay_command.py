@@ -13,10 +13,10 @@ import prometheus_client.values
 import pytest
 
 from config.management.commands.relay import share_metrics
-from core.embedded.process import free_port
 from tenants.services.prices import fix_currency
 from tests.house import TestHouse
 from tests.house import house as house
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 _ROOT = Path(__file__).resolve().parents[3]

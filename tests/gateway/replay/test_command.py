@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from core.embedded.process import free_port
+from tests.ports import free_port
 
 KEY = "sk-gh-test"
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"2024-01-01 00:00:0{n},9,3\n" for n in range(6))

@@ -7,7 +7,6 @@ import redis
 from django.conf import settings
 
 from config.apps import _reader
-from core.embedded.process import free_port
 from gateway.relay.limiting import layout
 from gateway.relay.limiting.key_limits import key_limit
 from gateway.services import limit_standing
@@ -19,6 +18,7 @@ from tenants.services import rotate_api_key
 from tenants.services.limits import create_limit
 from tenants.standing import Standing, read_standings
 from tests.factories import make_key, make_tenant
+from tests.ports import free_port
 from tests.waiting import stay_within_a_day
 
 pytestmark = pytest.mark.django_db

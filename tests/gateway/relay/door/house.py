@@ -1,7 +1,6 @@
 """A door with a pipeline that admits everything, and a client that speaks raw HTTP."""
 
 import asyncio
-import contextlib
 import json
 import socket
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from gateway.relay.server import RelayServer, ServerLimits, listen
 from gateway.relay.splice import parse_body
 from gateway.relay.upstream import UpstreamClient, UpstreamLimits
 from tenants.principal import Principal
+from tests.ports import free_port as free_port
 
 _TURN_SECONDS = 0.005
 PRINCIPAL = Principal(uuid4(), "demo", uuid4(), frozenset({"infer"}), (), None)
@@ -341,10 +341,3 @@ async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
         assert turns, "it did not come to that"
         turns -= 1
         await asyncio.sleep(_TURN_SECONDS)
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
