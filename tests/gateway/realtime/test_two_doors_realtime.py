@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,7 +13,6 @@ from websockets.exceptions import InvalidStatus
 
 from bench.house import wait_until
 from bench.rows import attach, make_key, make_tenant
-from core.embedded.process import free_port
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, Tenant, UsageRecord
 from tenants.services import create_api_key, revoke_api_key
@@ -21,8 +21,11 @@ from tests.doubles.engine import EngineDouble, Wire, chunk, streams
 from tests.gateway.relay.door.house import until
 from tests.gateway.relay.door.talk import Talk
 from tests.house import TestHouse
+from tests.ports import free_port
 
 DOORS: Final = ("relay", "web")
+BOUND_SECONDS: Final = 1.0
+TRIES: Final = 4
 _MASKED: Final = frozenset({"id", "event_id", "item_id", "response_id", "previous_item_id", "conversation_id"})
 
 pytestmark = pytest.mark.slow
@@ -232,7 +235,10 @@ def test_a_cancelled_turn_is_a_cancelled_row(doors: TestHouse, door: str) -> Non
     with doors.client(key.secret, door=door) as client:
         wait_until(lambda: client.get(f"/v1/models/{model}").status_code == 200, f"{model} at the {door}")
 
-    async def talk() -> dict[str, Any]:
+    responses: list[dict[str, Any]] = []
+    took: list[float] = []
+
+    async def talk() -> None:
         double = EngineDouble(streams(chunk("Hel"), chunk("lo"), then=Wire.stall))
         double.port = port
         async with double:
@@ -243,19 +249,25 @@ def test_a_cancelled_turn_is_a_cancelled_row(doors: TestHouse, door: str) -> Non
                 while (await talk.hear())["type"] == "error":  # this process has not heard yet that it is ready
                     await asyncio.sleep(0.05)
                     await talk.say("response.create")
-            for _ in range(2):
-                await talk.hear_until("response.output_text.delta")
-            await talk.say("response.cancel")
-            async with asyncio.timeout(20):
-                response: dict[str, Any] = (await talk.hear_until("response.done"))["response"]
-                await until(lambda: double.open == 0)
+            while True:
+                for _ in range(2):
+                    await talk.hear_until("response.output_text.delta")
+                began = time.monotonic()
+                await talk.say("response.cancel")
+                async with asyncio.timeout(20):
+                    responses.append((await talk.hear_until("response.done"))["response"])
+                    await until(lambda: double.open == 0)
+                took.append(time.monotonic() - began)
+                if took[-1] < BOUND_SECONDS or len(took) == TRIES:
+                    break  # at the best of some turns: a machine that stalls is not the gateway
+                await talk.say("response.create")
             await talk.end()
-            return response
 
-    response = asyncio.run(talk())
-    (row,) = wait_for_rows(1, tenant)
-    assert (response["status"], row.outcome, row.usage_source) == ("cancelled", "cancelled", "estimated")
-    assert response["usage"]["output_tokens"] == row.output_tokens == 2
+    asyncio.run(talk())
+    assert min(took) < BOUND_SECONDS, took
+    for response, row in zip(responses, wait_for_rows(len(responses), tenant), strict=True):
+        assert (response["status"], row.outcome, row.usage_source) == ("cancelled", "cancelled", "estimated")
+        assert response["usage"]["output_tokens"] == row.output_tokens == 2
 
 
 @pytest.mark.parametrize("door", DOORS)
