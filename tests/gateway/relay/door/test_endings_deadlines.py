@@ -81,8 +81,8 @@ async def test_a_replaced_connection_gets_no_new_deadline(open_door: OpenDoor, q
     async with engine_of(hang_up_late, stall) as engine:
         house = await warm(open_door, engine, quick, deadlines=Deadlines(total_seconds=1.0, attempts=1))
         asking = asyncio.create_task(house.ask(chat()))
-        await hung_up.wait()
-        await until(asking.done, 0.7)  # a deadline anew would be over after a second
+        await until(hung_up.is_set)
+        await until(asking.done, 0.4)  # a deadline anew would be over after a second
         assert (await asking).status == 504
         await nothing_stays(house, engine, Outcome.FAILED)
 
