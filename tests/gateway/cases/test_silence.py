@@ -152,7 +152,7 @@ def _ends_by_deadline(case: Case, script: Script, seconds: float, outcome: str) 
     assert answer.error["code"] == "upstream_timeout"
     assert b"[DONE]" not in answer.body
     row = case.row(answer)
-    assert (row.outcome, row.error_code) == (outcome, "upstream_timeout")
+    assert (row.outcome, row.error_code, row.attempts) == (outcome, "upstream_timeout", 1)
 
 
 @pytest.mark.shows("G21")
