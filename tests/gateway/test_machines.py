@@ -176,7 +176,10 @@ def seconds_until_refused(machines: Machines, credential: str, change: Callable[
 
 
 def best_seconds(machines: Machines, credential: Callable[[], str], change: Callable[[], object], status: int) -> float:
-    """At the best of some tries, each with what `credential` gives anew: a machine that stalls is not the gateway."""
+    """At the best of some tries, each with what `credential` gives anew: a machine that stalls is not the gateway.
+
+    One that takes longer than ten seconds fails at once.
+    """
     took: list[float] = []
     while len(took) < TRIES and (not took or min(took) >= BOUND_SECONDS):
         took.append(seconds_until_refused(machines, credential(), change, status))
